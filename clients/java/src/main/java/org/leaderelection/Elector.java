@@ -52,7 +52,7 @@ public final class Elector extends Run {
     }
   }
 
-  /** Why a term has ended. */
+  /** Why a term has ended, in the words of logs and metrics. */
   public enum Reason {
     /** The elector was stopped. */
     RESIGNED,
@@ -75,7 +75,7 @@ public final class Elector extends Run {
   private @Nullable Job job;
 
   Elector(LeaderElection.Builder options) {
-    super(options, options.ttl == null);
+    super(Way.of(options));
     elector = new ElectorMachine(this, way);
     machine = elector;
   }
@@ -174,14 +174,9 @@ public final class Elector extends Run {
   }
 
   @Override
-  Way.Query query(String kind, @Nullable Object value) {
-    return way.query(kind, value, elector.term);
-  }
-
-  @Override
   void elected(Term term) {
     log(Level.INFO, "elected in " + term.election() + ", with token " + term.token(), null);
-    call(ErrorKind.CALLBACK, options.onElected::accept, term);
+    call(ErrorKind.CALLBACK, way.options.onElected::accept, term);
   }
 
   @Override
@@ -197,7 +192,7 @@ public final class Elector extends Run {
   @Override
   void ousted(Term term, Reason reason) {
     log(Level.INFO, "the term in " + term.election() + " is over: " + reason, null);
-    call(ErrorKind.CALLBACK, t -> options.onOusted.accept(t, reason), term);
+    call(ErrorKind.CALLBACK, t -> way.options.onOusted.accept(t, reason), term);
   }
 
   /** Calls the user's code beside the state machine, which is told of its end. */
@@ -215,8 +210,8 @@ public final class Elector extends Run {
     working = Jdbc.daemon("job " + term.election(), body);
     try {
       working.start();
-    } catch (OutOfMemoryError e) { // there can be no thread now
-      returned(working, new LeaderElectionException(kind, "there is no thread for it", e));
+    } catch (OutOfMemoryError e) {
+      // there can be no thread now: look finds that it is not alive
     }
   }
 
@@ -233,7 +228,7 @@ public final class Elector extends Run {
   void look() {
     Thread thread = working;
     if (thread == null || thread.isAlive() || !events.isEmpty()) return;
-    String dead = "the job's thread has died";
-    returned(thread, new LeaderElectionException(ErrorKind.JOB, dead, null));
+    returned(
+        thread, new LeaderElectionException(ErrorKind.JOB, "there is no thread for the job", null));
   }
 }

@@ -19,7 +19,6 @@ final class ElectorMachine extends Machine {
   }
 
   final Way way;
-  @Nullable Term term;
   volatile int terms;
   volatile int confirmations;
   private Phase phase = Phase.STOPPED;
@@ -87,7 +86,8 @@ final class ElectorMachine extends Machine {
     }
     if (phase == Phase.LEAVING) leave();
     if (asking == null && holds() && now >= due) {
-      send(way.opens && way.beats() && term.takeBeat() ? "beat" : "confirm", null, way.patience);
+      boolean beats = way.opens && way.options.heartbeat != null && term.takeBeat();
+      send(beats ? "beat" : "confirm", null, way.patience);
     }
   }
 
@@ -104,8 +104,6 @@ final class ElectorMachine extends Machine {
   @Override
   void run() {
     phase = Phase.CAMPAIGN;
-    term = null;
-    over = null;
     reason = null;
     refused = false;
     began = NEVER;
@@ -121,7 +119,6 @@ final class ElectorMachine extends Machine {
 
   @Override
   void answered(Ask ask, @Nullable Object[] row) {
-    boolean yes = Boolean.TRUE.equals(row[0]);
     switch (ask.kind()) {
       case "open" -> {
         pid = row[0];
@@ -133,21 +130,20 @@ final class ElectorMachine extends Machine {
         finish();
         if (yields) until += way.between; // to those that bid at this interval
       }
-      default -> confirm(ask, yes, way.opens && !row[1].equals(pid));
+      default -> confirm(ask, Boolean.TRUE.equals(row[0]), way.opens && !row[1].equals(pid));
     }
   }
 
   private void bidden(Ask ask, @Nullable Object[] row) {
     token = null;
     if (row[0] != null) {
-      term = new Term(this, row.length > 1 ? (String) row[1] : way.election, (Long) row[0]);
+      term = new Term(this, row.length > 1 ? (String) row[1] : way.options.election, (Long) row[0]);
       if (way.opens) {
         phase = Phase.CONFIRMING;
-        send(way.beats() ? "beat" : "confirm", null, way.limit);
+        send(way.options.heartbeat != null ? "beat" : "confirm", null, way.limit);
         return;
       }
-      term.beatLength = way.heartbeat * 2 / 3;
-      term.beatenUntil = ask.asked() + term.beatLength;
+      term.beatenUntil = ask.asked() + way.heartbeat * 2 / 3;
       confirmed(ask);
       lead();
     } else if (stopping || now >= lastAttempt) {
@@ -225,15 +221,10 @@ final class ElectorMachine extends Machine {
   @Override
   synchronized void abandon() {
     stopping = true;
-    try {
-      if (holds()) {
-        cancel(Reason.LOST); // the job must not go on, also if there is no memory for what follows
-        lose(new LostException(ErrorKind.LOST, term, null));
-      }
-    } finally {
-      if (!inTerm()) phase = Phase.STOPPED; // else it is when the job has returned
-      super.abandon();
-    }
+    if (holds()) cancel(Reason.LOST); // first, as there can be no memory for what follows
+    super.abandon();
+    if (holds()) lose(new LostException(ErrorKind.LOST, term, null));
+    if (!inTerm()) phase = Phase.STOPPED; // else it is when the job has returned
   }
 
   private void cancel(Reason why) {

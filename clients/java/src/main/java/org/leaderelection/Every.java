@@ -6,7 +6,6 @@ import java.time.Duration;
 import java.time.Instant;
 import java.time.LocalDateTime;
 import java.time.ZoneId;
-import java.time.temporal.ChronoUnit;
 import java.time.zone.ZoneOffsetTransition;
 import java.util.function.Function;
 import javax.sql.DataSource;
@@ -30,7 +29,7 @@ record Every(
   static Function<Instant, Instant> multiples(Duration interval) {
     long length = interval.toNanos();
     return last -> {
-      long count = Math.floorDiv(EPOCH.until(last, ChronoUnit.NANOS), length) + 1;
+      long count = Math.floorDiv(Duration.between(EPOCH, last).toNanos(), length) + 1;
       return EPOCH.plusNanos(count * length);
     };
   }

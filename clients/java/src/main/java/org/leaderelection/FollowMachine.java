@@ -1,12 +1,11 @@
 package org.leaderelection;
 
-import java.util.Objects;
+import java.util.Optional;
 import org.jspecify.annotations.Nullable;
 
 /** The state machine of a follower. */
 final class FollowMachine extends Machine {
-  private @Nullable Leader last;
-  private boolean told;
+  private @Nullable Optional<Leader> told;
 
   FollowMachine(World world) {
     super(world);
@@ -20,10 +19,12 @@ final class FollowMachine extends Machine {
   @Override
   void answered(Ask ask, @Nullable Object[] row) {
     boolean observed = ask.kind().equals("observe");
-    Leader leader = observed ? Leader.of(row) : last;
-    if (observed && !(told && Objects.equals(leader, last))) world.told(leader);
-    told |= observed;
-    last = leader;
+    if (observed) tell(Leader.of(row));
     send("observe", observed ? row[0] : null, 35);
+  }
+
+  private void tell(Optional<Leader> leader) {
+    if (!leader.equals(told)) world.told(leader);
+    told = leader;
   }
 }

@@ -2,14 +2,13 @@ package org.leaderelection;
 
 import java.util.Optional;
 import java.util.function.Consumer;
-import org.jspecify.annotations.Nullable;
 
 /** Follows an election, on a connection of its own. All methods can be called from any thread. */
 public final class Follower extends Run {
   private final Consumer<? super Optional<Leader>> listener;
 
   Follower(LeaderElection.Builder options, Consumer<? super Optional<Leader>> listener) {
-    super(options, true);
+    super(new Session(options));
     machine = new FollowMachine(this);
     this.listener = listener;
   }
@@ -26,15 +25,7 @@ public final class Follower extends Run {
   }
 
   @Override
-  Way.Query query(String kind, @Nullable Object version) {
-    String sql = "CALL le_observe(?::text, version => ?::bigint, timeout => '30 s')";
-    return kind.equals("open")
-        ? Jdbc.settings(way.election)
-        : way.query(sql, way.election, version);
-  }
-
-  @Override
-  void told(@Nullable Leader leader) {
-    tell(() -> listener.accept(Optional.ofNullable(leader)));
+  void told(Optional<Leader> leader) {
+    tell(() -> listener.accept(leader));
   }
 }

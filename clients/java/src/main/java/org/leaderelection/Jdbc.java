@@ -19,7 +19,7 @@ import org.postgresql.PGStatement;
 
 /** A connection, or one that is being opened, and the thread that asks on it. */
 final class Jdbc implements AutoCloseable {
-  private static final String SETTINGS =
+  static final String SETTINGS =
       """
       SELECT pg_backend_pid(),
              count(set_config(name, CASE name WHEN 'application_name' THEN ?::text
@@ -30,7 +30,8 @@ final class Jdbc implements AutoCloseable {
          OR name = 'application_name' AND setting IN ('', 'PostgreSQL JDBC Driver')
          OR name = 'client_connection_check_interval' AND setting = '0'""";
 
-  private static final boolean PGJDBC = isThere("org.postgresql.PGConnection");
+  private static final boolean PGJDBC =
+      Jdbc.class.getResource("/org/postgresql/PGConnection.class") != null;
 
   private final DataSource dataSource;
   private final @Nullable Run keeper; // is told of the end; null: not kept for the next statement
@@ -43,14 +44,6 @@ final class Jdbc implements AutoCloseable {
     this.dataSource = dataSource;
     this.keeper = keeper;
     this.thread = worker(name);
-  }
-
-  private static boolean isThere(String driver) {
-    try {
-      return Class.forName(driver) != null;
-    } catch (ClassNotFoundException e) {
-      return false;
-    }
   }
 
   /** Returns a queue with a thread, which ends when there was nothing to do for 1 s. */
@@ -72,11 +65,6 @@ final class Jdbc implements AutoCloseable {
     Thread thread = new Thread(task, "leader-election " + name);
     thread.setDaemon(true);
     return thread;
-  }
-
-  /** Returns the first statement of each connection that is kept. */
-  static Way.Query settings(String election) {
-    return new Way.Query(SETTINGS, "leader_election: " + election);
   }
 
   /** Asks, after a connection was opened if there is none; {@code begun} is called in between. */
@@ -105,9 +93,8 @@ final class Jdbc implements AutoCloseable {
       if (PGJDBC && statement.isWrapperFor(PGStatement.class)) {
         statement.unwrap(PGStatement.class).setPrepareThreshold(0);
       }
-      for (int i = 0; i < query.arguments().length; i++) {
-        statement.setObject(i + 1, query.arguments()[i]);
-      }
+      @Nullable Object[] arguments = query.arguments();
+      for (int i = 0; i < arguments.length; i++) statement.setObject(i + 1, arguments[i]);
       try (ResultSet answer = statement.executeQuery()) {
         answer.next();
         @Nullable Object[] row = new Object[answer.getMetaData().getColumnCount()];

@@ -1,5 +1,6 @@
 package org.leaderelection;
 
+import java.util.Optional;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -10,8 +11,9 @@ import org.jspecify.annotations.Nullable;
  * @param value what the leader has proclaimed, or null
  */
 public record Leader(String identity, long token, @Nullable String value) {
-  /** Returns the leader that {@code le_observe} has told, or null. */
-  static @Nullable Leader of(@Nullable Object[] row) {
-    return row[1] == null ? null : new Leader((String) row[2], (Long) row[1], (String) row[3]);
+  /** Returns the leader that {@code le_observe} has told. */
+  static Optional<Leader> of(@Nullable Object[] row) {
+    return Optional.ofNullable((Long) row[1])
+        .map(token -> new Leader((String) row[2], token, (String) row[3]));
   }
 }

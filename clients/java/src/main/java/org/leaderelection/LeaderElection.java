@@ -11,7 +11,7 @@ import java.time.LocalDateTime;
 import java.time.ZoneId;
 import java.util.HexFormat;
 import java.util.Optional;
-import java.util.concurrent.ThreadLocalRandom;
+import java.util.Random;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
@@ -23,6 +23,8 @@ import org.jspecify.annotations.Nullable;
 public final class LeaderElection {
   private static final Duration SECOND = Duration.ofSeconds(1);
   private static final Duration DAY = Duration.ofDays(1);
+  private static final String PROCESS = host() + ":" + ProcessHandle.current().pid() + ":";
+  private static final AtomicInteger IDENTITIES = new AtomicInteger(new Random().nextInt());
 
   private final Builder options;
 
@@ -71,7 +73,7 @@ public final class LeaderElection {
    */
   public Optional<Leader> leader() throws InterruptedException {
     Way.Query query = Way.of(options).query("CALL le_observe(?::text)", options.election);
-    return Optional.ofNullable(Leader.of(Jdbc.once(options.dataSource, query)));
+    return Leader.of(Jdbc.once(options.dataSource, query));
   }
 
   /**
@@ -297,23 +299,16 @@ public final class LeaderElection {
     }
   }
 
-  /** The default identities, of which the first asks for the name of the host. */
-  private static final class Identities {
-    static final AtomicInteger LAST = new AtomicInteger(ThreadLocalRandom.current().nextInt());
-    static final String PROCESS = host() + ":" + ProcessHandle.current().pid() + ":";
-
-    private static String host() {
-      try {
-        return InetAddress.getLocalHost().getHostName();
-      } catch (UnknownHostException e) {
-        return "localhost"; // it has no name
-      }
-    }
+  static String newIdentity() {
+    return PROCESS + HexFormat.of().toHexDigits((short) IDENTITIES.incrementAndGet());
   }
 
-  static String newIdentity() {
-    short count = (short) Identities.LAST.incrementAndGet();
-    return Identities.PROCESS + HexFormat.of().toHexDigits(count);
+  private static String host() {
+    try {
+      return InetAddress.getLocalHost().getHostName();
+    } catch (UnknownHostException e) {
+      return "localhost"; // it has no name
+    }
   }
 
   private static void checkBytes(String what, @Nullable String text, int most) {

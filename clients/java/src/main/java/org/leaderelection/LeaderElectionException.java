@@ -28,9 +28,8 @@ public class LeaderElectionException extends RuntimeException {
   /** Returns the error of a statement. */
   static LeaderElectionException ofStatement(Throwable error) {
     String state = state(error);
-    boolean broken = state == null || state.startsWith("08");
-    return new LeaderElectionException(
-        broken ? ErrorKind.BROKEN : ErrorKind.SERVER, text(error), error);
+    ErrorKind kind = state == null || state.startsWith("08") ? ErrorKind.BROKEN : ErrorKind.SERVER;
+    return new LeaderElectionException(kind, text(error), error);
   }
 
   private static @Nullable String state(@Nullable Throwable error) {
@@ -39,7 +38,7 @@ public class LeaderElectionException extends RuntimeException {
   }
 
   /** Returns what an exception says, though its methods can throw. */
-  static String text(Throwable error) {
+  private static String text(Throwable error) {
     try {
       String message = error instanceof SQLException ? error.getMessage() : null;
       return "" + (message == null ? error : message);

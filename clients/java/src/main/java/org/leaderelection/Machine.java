@@ -16,19 +16,19 @@ abstract class Machine {
   private static final Pattern NAMED = Pattern.compile("Retry in (\\d+) ms");
 
   /** A statement on its way. */
-  record Ask(int serial, String kind, double asked, double deadline) {}
+  record Ask(String kind, double asked, double deadline) {}
 
   final World world;
   double now;
   double until = NEVER; // the end of a pause
   double lastAttempt = NEVER; // when the last one begins
   @Nullable Ask asking;
+  @Nullable Term term; // of an elector
   int failures; // in a row
   boolean stopping;
   volatile int errors;
   boolean begun; // the last statement has got its connection
   private boolean toldNotYet;
-  private int serial;
 
   Machine(World world) {
     this.world = world;
@@ -53,14 +53,13 @@ abstract class Machine {
   }
 
   /** A statement has got its connection. */
-  void begun(int serial) {
-    begun |= asking != null && asking.serial == serial;
+  void begun(Ask ask) {
+    begun |= ask == asking;
   }
 
   /** A statement was answered by a row, or has failed. */
-  void done(int serial, @Nullable LeaderElectionException error, @Nullable Object... row) {
-    Ask ask = asking;
-    if (ask == null || ask.serial != serial) return; // it was given up
+  void done(Ask ask, @Nullable LeaderElectionException error, @Nullable Object... row) {
+    if (ask != asking) return; // it was given up
     asking = null;
     boolean ends = error == null && JUDGED.contains(ask.kind);
     failures = ends ? 0 : failures;
@@ -71,7 +70,7 @@ abstract class Machine {
 
   /** The connection has ended. */
   void broken(LeaderElectionException error) {
-    if (asking != null) done(asking.serial, error);
+    if (asking != null) done(asking, error);
   }
 
   /** Nothing drives this any more. */
@@ -89,7 +88,7 @@ abstract class Machine {
       String what = begun ? "no answer" : "no connection from the data source";
       String message = String.format(Locale.ROOT, "%s for %.1f s", what, now - asking.asked);
       ErrorKind kind = begun ? ErrorKind.TIMEOUT : ErrorKind.NO_CONNECTION;
-      done(asking.serial, new LeaderElectionException(kind, message, null));
+      done(asking, new LeaderElectionException(kind, message, null));
     }
     if (now >= until) {
       until = NEVER;
@@ -98,9 +97,9 @@ abstract class Machine {
   }
 
   void send(String kind, @Nullable Object value, double limit) {
-    asking = new Ask(++serial, kind, now, now + limit);
+    asking = new Ask(kind, now, now + limit);
     begun = false;
-    world.ask(serial, kind, value);
+    world.ask(asking, value);
   }
 
   void disconnect() {

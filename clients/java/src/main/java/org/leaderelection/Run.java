@@ -7,7 +7,6 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
@@ -31,7 +30,6 @@ abstract class Run extends World implements AutoCloseable {
       "leader_election is in schema \"%s\": "
           + "set the option schema to it, or add it to search_path";
 
-  final LeaderElection.Builder options;
   final Way way;
   final BlockingQueue<Runnable> events = new LinkedBlockingQueue<>();
   private final ExecutorService callbacks;
@@ -39,19 +37,14 @@ abstract class Run extends World implements AutoCloseable {
   private final CountDownLatch returned = new CountDownLatch(1);
   private volatile boolean ended;
   private @Nullable LeaderElectionException result;
-  private final boolean keeps; // the connection from one statement to the next
   private @Nullable Jdbc link;
   volatile @Nullable Thread working; // on the job, or a callback of a term
   Machine machine;
 
-  Run(LeaderElection.Builder options, boolean keeps) {
-    this.options = options;
-    this.keeps = keeps;
-    this.way = Way.of(options);
-    callbacks = Jdbc.worker("callbacks " + way.election);
+  Run(Way way) {
+    this.way = way;
+    callbacks = Jdbc.worker("callbacks " + way.options.election);
   }
-
-  abstract Way.Query query(String kind, @Nullable Object value);
 
   /** Drives the state machine to its end; returns the error that is its result, or null. */
   final @Nullable LeaderElectionException drive(Runnable begin) {
@@ -79,11 +72,8 @@ abstract class Run extends World implements AutoCloseable {
       interrupted = true;
     } finally {
       ended = true; // also by an error of this library, or of the JVM
-      try {
-        machine.abandon();
-      } finally {
-        returned.countDown();
-      }
+      machine.abandon();
+      returned.countDown();
     }
     if (interrupted) Thread.currentThread().interrupt();
     return result;
@@ -104,9 +94,8 @@ abstract class Run extends World implements AutoCloseable {
     stop();
     try {
       // a shutdown hook can call this, while the job waits for that hook in System.exit
-      long most = (long) way.stopTimeout + 5;
       if (started.get() && Thread.currentThread() != working) {
-        returned.await(most, TimeUnit.SECONDS);
+        returned.await((long) way.stopTimeout + 5, TimeUnit.SECONDS);
       }
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
@@ -120,16 +109,6 @@ abstract class Run extends World implements AutoCloseable {
    */
   public int errors() {
     return machine.errors;
-  }
-
-  @Override
-  final double clock() {
-    return Clock.now();
-  }
-
-  @Override
-  final double random() {
-    return ThreadLocalRandom.current().nextDouble();
   }
 
   @Override
@@ -148,13 +127,13 @@ abstract class Run extends World implements AutoCloseable {
   }
 
   @Override
-  final void ask(int serial, String kind, @Nullable Object value) {
-    if (link == null || !keeps) {
-      link = new Jdbc(options.dataSource, way.election, keeps ? this : null);
+  final void ask(Machine.Ask ask, @Nullable Object value) {
+    if (link == null || !way.opens) {
+      link = new Jdbc(way.options.dataSource, way.options.election, way.opens ? this : null);
     }
-    link.ask(query(kind, value), () -> post(() -> machine.begun(serial)))
+    link.ask(way.query(ask.kind(), value, machine.term), () -> post(() -> machine.begun(ask)))
         .whenComplete(
-            (row, error) -> post(() -> machine.done(serial, (LeaderElectionException) error, row)));
+            (row, error) -> post(() -> machine.done(ask, (LeaderElectionException) error, row)));
   }
 
   /** The connection has ended while nothing was asked. */
@@ -173,8 +152,8 @@ abstract class Run extends World implements AutoCloseable {
 
   @Override
   final void error(LeaderElectionException error) {
-    if (options.onError == null) log(Level.ERROR, error.getMessage(), error);
-    else tell(() -> options.onError.accept(error));
+    if (way.options.onError == null) log(Level.ERROR, error.getMessage(), error);
+    else tell(() -> way.options.onError.accept(error));
   }
 
   @Override
@@ -191,15 +170,14 @@ abstract class Run extends World implements AutoCloseable {
           try {
             callback.run();
           } catch (Throwable e) {
-            String what = "a callback has failed: " + LeaderElectionException.text(e);
-            options.logger.log(Level.ERROR, what);
+            way.options.logger.log(Level.ERROR, "a callback has failed", e);
           }
         });
   }
 
   final void log(Level level, String what, @Nullable Throwable error) {
-    String message = "election " + way.election + ": " + what;
-    tell(() -> options.logger.log(level, message, error));
+    String message = "election " + way.options.election + ": " + what;
+    tell(() -> way.options.logger.log(level, message, error));
   }
 
   /** Says in words what is wrong, and leaves nothing behind. */
@@ -207,14 +185,13 @@ abstract class Run extends World implements AutoCloseable {
     ErrorKind kind = result instanceof PermanentException ? result.kind() : ErrorKind.OVER;
     try {
       if (kind == ErrorKind.EXTENSION) {
-        @Nullable Object[] row = Jdbc.once(options.dataSource, new Way.Query(DIAGNOSE));
-        boolean there = row[0] != null;
-        if (there && row[0].equals(options.schema)) return;
-        String message = there ? ELSEWHERE.formatted(row[0]) : MISSING.formatted(row[1]);
+        @Nullable Object[] row = Jdbc.once(way.options.dataSource, new Way.Query(DIAGNOSE));
+        if (row[0] != null && row[0].equals(way.options.schema)) return;
+        String message = row[0] == null ? MISSING.formatted(row[1]) : ELSEWHERE.formatted(row[0]);
         result = new PermanentException(kind, message, result);
       } else if (kind == ErrorKind.POOLER) {
-        String names = way.seats == null ? way.names : "ANY (" + way.names + ")";
-        expel(way.query(EXPEL + names, way.identity, way.election));
+        String names = way.options.seats == null ? way.names : "ANY (" + way.names + ")";
+        expel(way.query(EXPEL + names, way.identity, way.options.election));
       }
     } catch (LeaderElectionException e) {
       // what is known without it remains
@@ -224,7 +201,7 @@ abstract class Run extends World implements AutoCloseable {
   private void expel(Way.Query query) throws InterruptedException {
     for (int tries = 0; tries < 10; tries++) {
       try {
-        Jdbc.once(options.dataSource, query);
+        Jdbc.once(way.options.dataSource, query);
         return;
       } catch (LeaderElectionException e) {
         // it can run in the session that it ends, or in one that another elector ends

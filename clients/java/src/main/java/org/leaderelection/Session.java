@@ -1,12 +1,12 @@
 package org.leaderelection;
 
-import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
-/** To lead in session scope, with a connection of its own, which is opened for each campaign. */
+/** To lead, or to follow, with a connection of its own, which is opened for each campaign. */
 final class Session extends Way {
   private static final String PID = ", pg_backend_pid()";
-  private final @Nullable Duration beat;
+  private static final String OBSERVE =
+      "CALL le_observe(?::text, version => ?::bigint, timeout => '30 s')";
 
   Session(LeaderElection.Builder options) {
     super(options, true);
@@ -15,16 +15,17 @@ final class Session extends Way {
     patience = limit;
     validity = 6;
     round = 300;
-    beat = options.heartbeat;
   }
 
   @Override
   Query query(String kind, @Nullable Object value, @Nullable Term term) {
-    String name = term == null ? election : term.election();
+    String name = term == null ? options.election : term.election();
     return switch (kind) {
-      case "open" -> Jdbc.settings(election);
-      case "bid" -> campaign("timeout => '" + Math.round(wait * 1000) + " ms', heartbeat", beat);
+      case "open" -> new Query(Jdbc.SETTINGS, "leader_election: " + options.election);
+      case "bid" ->
+          campaign("timeout => '" + Math.round(wait * 1000) + " ms', heartbeat", options.heartbeat);
       case "beat" -> query("SELECT le_heartbeat(?::text)" + PID, name);
+      case "observe" -> query(OBSERVE, name, value);
       case "resign" -> query("SELECT le_resign(?::text, identity => ?::text)", name, identity);
       default -> query("SELECT le_am_leader(?::text, identity => ?::text)" + PID, name, identity);
     };

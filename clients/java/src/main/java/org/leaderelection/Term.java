@@ -15,7 +15,6 @@ public final class Term {
   private final AtomicBoolean beaten = new AtomicBoolean();
   volatile double confirmedUntil;
   volatile double beatenUntil = Machine.NEVER;
-  double beatLength; // by a lease with a heartbeat
   volatile boolean cancelled;
   private volatile Runnable atCancellation = () -> {};
 
@@ -56,7 +55,7 @@ public final class Term {
   /** Tells that the job has made progress. Sends nothing, and never fails. */
   public void heartbeat() {
     beaten.set(true);
-    if (beatLength > 0) beatenUntil = machine.world.clock() + beatLength;
+    if (!machine.way.opens) beatenUntil = machine.world.clock() + machine.way.heartbeat * 2 / 3;
   }
 
   /**

@@ -13,11 +13,10 @@ abstract class Way {
   /** A statement and its arguments. */
   record Query(String sql, @Nullable Object... arguments) {}
 
-  final String election;
+  final LeaderElection.Builder options;
   final String identity;
   final double heartbeat; // NEVER if there is none
   final double stopTimeout;
-  final @Nullable Integer seats;
   final String names; // in SQL, with the election as its parameter
   private final String prefix;
   final boolean opens; // a connection for each campaign
@@ -31,12 +30,11 @@ abstract class Way {
   double retry; // after an error of a confirmation
 
   Way(LeaderElection.Builder options, boolean opens) {
-    election = options.election;
+    this.options = options;
     identity = options.identity == null ? LeaderElection.newIdentity() : options.identity;
     heartbeat = seconds(options.heartbeat);
     stopTimeout = seconds(options.stopTimeout);
-    seats = options.seats;
-    names = seats == null ? "?::text" : "le_seats(?::text, " + seats + ")";
+    names = options.seats == null ? "?::text" : "le_seats(?::text, " + options.seats + ")";
     String schema =
         options.schema == null ? "" : '"' + options.schema.replace("\"", "\"\"") + "\".";
     prefix = schema + "le_";
@@ -54,10 +52,6 @@ abstract class Way {
   /** Returns the words that a constant shows in all languages. */
   static String words(Enum<?> constant) {
     return constant.name().toLowerCase(Locale.ROOT).replace('_', ' ');
-  }
-
-  boolean beats() {
-    return heartbeat < Machine.NEVER;
   }
 
   /** Returns a statement with the schema before each name of the extension. */
@@ -79,7 +73,7 @@ abstract class Way {
   Query campaign(String lengths, @Nullable Duration length) {
     String sql =
         "CALL le_campaign(" + names + ", " + lengths + " => ?::interval, identity => ?::text)";
-    return query(sql, election, length == null ? null : length.toString(), identity);
+    return query(sql, options.election, length == null ? null : length.toString(), identity);
   }
 
   /** Returns a statement of the state machine; the term is null before the election. */

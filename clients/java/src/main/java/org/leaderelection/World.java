@@ -1,18 +1,24 @@
 package org.leaderelection;
 
+import java.util.Optional;
+import java.util.concurrent.ThreadLocalRandom;
 import org.jspecify.annotations.Nullable;
 
 /** What a state machine acts on, in the order in which it is to be done. None of this waits. */
 abstract class World {
-  abstract double clock();
+  double clock() {
+    return Clock.now();
+  }
 
-  abstract double random();
+  double random() {
+    return ThreadLocalRandom.current().nextDouble();
+  }
 
   /** Lets the state machine take a step with this event, later. */
   abstract void post(Runnable event);
 
   /** Asks a statement of the table in clients/README.md. */
-  abstract void ask(int serial, String kind, @Nullable Object value);
+  abstract void ask(Machine.Ask ask, @Nullable Object value);
 
   abstract void disconnect();
 
@@ -28,5 +34,5 @@ abstract class World {
 
   void ousted(Term term, Elector.Reason reason) {}
 
-  void told(@Nullable Leader leader) {}
+  void told(Optional<Leader> leader) {}
 }

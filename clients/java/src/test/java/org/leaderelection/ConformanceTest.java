@@ -19,6 +19,7 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.function.Function;
 import java.util.stream.Stream;
@@ -137,8 +138,8 @@ class ConformanceTest {
     private boolean seated;
     private boolean ended;
     private long token = 6;
-    private int asked; // the number of the statement that waits for the case's answer
-    private int givenUp;
+    private Machine.Ask asked; // the statement that waits for the case's answer
+    private Machine.Ask givenUp;
 
     void read(String line) {
       List<String> words = List.of(line.split(" "));
@@ -261,21 +262,21 @@ class ConformanceTest {
                   words.get(0).equals("job") ? ErrorKind.JOB : ErrorKind.CALLBACK,
                   new Exception("fails"))
               : null;
-      int serial = asked;
+      Machine.Ask ask = asked;
       switch (first) {
-        case "answer" -> answer(serial, words.subList(1, words.size()));
+        case "answer" -> answer(ask, words.subList(1, words.size()));
         case "late" -> answer(givenUp, words.subList(2, words.size()));
         case "fails" -> {
           String hint = String.join(" ", words.subList(1, words.size()));
-          asked = 0;
+          asked = null;
           step(
               () ->
                   machine.done(
-                      serial,
+                      ask,
                       LeaderElectionException.ofStatement(new SQLException(hint, words.get(1)))));
         }
         case "broken" -> {
-          asked = 0;
+          asked = null;
           step(() -> machine.broken(new LeaderElectionException(ErrorKind.BROKEN, "broken", null)));
         }
         case "elected returns", "elected fails", "job returns", "job fails" ->
@@ -291,10 +292,10 @@ class ConformanceTest {
       }
     }
 
-    private void answer(int serial, List<String> words) {
-      assertTrue(serial > 0, "no statement waits for an answer");
-      asked = serial == asked ? 0 : asked;
-      step(() -> machine.done(serial, null, words.stream().map(ConformanceTest::value).toArray()));
+    private void answer(Machine.Ask ask, List<String> words) {
+      assertTrue(ask != null, "no statement waits for an answer");
+      asked = ask == asked ? null : asked;
+      step(() -> machine.done(ask, null, words.stream().map(ConformanceTest::value).toArray()));
     }
 
     private void check(List<String> words) {
@@ -356,16 +357,17 @@ class ConformanceTest {
     }
 
     @Override
-    void ask(int serial, String statement, Object value) {
+    void ask(Machine.Ask ask, Object value) {
+      String statement = ask.kind();
       String what = statement.equals("beat") ? "confirm" : statement;
       if (!starved.contains(what)) {
-        inbox.add(() -> machine.begun(serial));
+        inbox.add(() -> machine.begun(ask));
       }
       if (held.contains(what) || starved.contains(what)) {
-        asked = serial;
+        asked = ask;
       } else {
         Object[] row = usual(statement);
-        inbox.add(() -> machine.done(serial, null, row));
+        inbox.add(() -> machine.done(ask, null, row));
       }
       if (value == null) {
         show(what, statement);
@@ -385,8 +387,8 @@ class ConformanceTest {
 
     @Override
     void disconnect() {
-      givenUp = asked > 0 ? asked : givenUp;
-      asked = 0;
+      givenUp = asked != null ? asked : givenUp;
+      asked = null;
       show("close", "close");
     }
 
@@ -425,12 +427,10 @@ class ConformanceTest {
     }
 
     @Override
-    void told(Leader leader) {
-      if (leader == null) {
-        show("told", "told none none none");
-      } else {
-        show("told", "told", leader.token(), leader.identity(), leader.value());
-      }
+    void told(Optional<Leader> leader) {
+      leader.ifPresentOrElse(
+          l -> show("told", "told", l.token(), l.identity(), l.value()),
+          () -> show("told", "told none none none"));
     }
 
     @Override
