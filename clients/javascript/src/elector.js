@@ -396,12 +396,6 @@ export class ElectorMachine {
     this.do('end', error ?? this.#result)
   }
 
-  /** Note that nothing drives this any more. */
-  fail() {
-    if (this.tenure) this.tenure.reason ??= 'lost'
-    this.state = 'stopped'
-  }
-
   stop() {
     if (this.#stopping) return
     this.#stopping = true

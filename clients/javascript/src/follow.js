@@ -78,17 +78,9 @@ export function follow(db, election, options = {}) {
     else stream?.close()
     source.close()
   }
-  const driver = new Driver(
-    new FollowMachine(/** @type {any} */ (way), clock, settings),
-    way,
-    source,
-    settings,
-    {
-      told: (...leader) => stream?.enqueue(leaderOf(...leader)),
-      end,
-      fail: end,
-    },
-  )
+  const machine = new FollowMachine(/** @type {any} */ (way), clock, settings)
+  const told = (...leader) => stream?.enqueue(leaderOf(...leader))
+  const driver = new Driver(machine, way, source, settings, { told, end })
   const stop = () => driver.post('stop')
   const changes = {
     pull(controller) {

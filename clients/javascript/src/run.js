@@ -76,20 +76,16 @@ export class Driver {
     this.#busy = true
     try {
       for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
-        const now = clock()
-        must(now >= 0, 'the clock shows no time', 'ERR_INVALID_STATE')
-        const actions = this.machine.step(now, ...next)
+        const actions = this.machine.step(clock(), ...next)
         for (const [kind, ...args] of actions) this.actions[kind](...args)
       }
-      clearTimeout(this.#timer)
-      const rest = this.machine.wakeup() - clock()
-      // timers stand still while the machine is suspended, so look at the clock each second
-      if (rest !== Infinity) this.#timer = setTimeout(this.post, Math.min(1000, Math.ceil(rest)))
+    } finally {
       this.#busy = false
-    } catch (error) {
-      this.#close()
-      this.actions.fail(error) // from now on, no event is looked at
     }
+    clearTimeout(this.#timer)
+    const rest = this.machine.wakeup() - clock()
+    // timers stand still while the machine is suspended, so look at the clock each second
+    if (rest !== Infinity) this.#timer = setTimeout(this.post, Math.min(1000, Math.ceil(rest)))
   }
 
   async #ask(serial, kind, argument, wait) {
@@ -170,8 +166,6 @@ export class Elector {
   #job
   /** @type {any} */
   #present
-  /** @type {Promise<void> | undefined} */
-  #working
   /** @type {any} */
   #end
 
@@ -252,14 +246,8 @@ export class Elector {
         this.#present = makeTerm(tenure, prefix, this.#driver.post)
         this.#call('elected', onElected)
       },
-      job: () => (this.#working = this.#call('job', this.#job)),
+      job: () => this.#call('job', this.#job),
       cancel: (error) => this.#present.cancel(error),
-      fail: async (error) => {
-        this.#machine.fail()
-        this.#present?.cancel(error)
-        await this.#working
-        this.#end.reject(error)
-      },
       ousted: (_tenure, reason) => {
         this.#present.cancel() // for what the job has left behind
         this.#call('ousted', onOusted, reason)

@@ -146,22 +146,6 @@ test('T3 the clock of other platforms is not the one that a test replaces', asyn
   }
 })
 
-test('a clock that shows no time ends the job', linux, async () => {
-  for (const options of [{ ttl: 1000 }, {}]) {
-    const settings = { ...options, logger: quiet }
-    const elector = new Elector(poolOf([7], [7], [true, 7], [true, 7]), 'e', settings)
-    const running = elector.run(({ signal }) =>
-      replacing(
-        'readSync',
-        () => 0,
-        () => once(signal, 'abort'),
-      ),
-    )
-    await assert.rejects(running, STATE)
-    assert.deepEqual([elector.terms, elector.state], [1, 'stopped'])
-  }
-})
-
 const quiet = { info() {}, error() {} }
 
 /** A pool whose server gives these answers. */
