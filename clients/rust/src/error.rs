@@ -69,10 +69,14 @@ words! {
 /// What has failed.
 #[derive(Debug, Clone)]
 pub struct Error {
-    pub(crate) kind: ErrorKind,
-    pub(crate) sqlstate: Option<String>,
-    pub(crate) message: String,
-    pub(crate) hint: Option<String>,
+    /// The kind of what has failed.
+    pub kind: ErrorKind,
+    /// The SQLSTATE, if this is an error of the server.
+    pub sqlstate: Option<String>,
+    /// What has failed, in words. An error of the server has its message, detail and hint here.
+    pub message: String,
+    /// The server's hint, if there is one.
+    pub hint: Option<String>,
     pub(crate) cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -99,27 +103,6 @@ impl Error {
         let text = text.unwrap_or_else(|| "with a value that is no text".into());
         std::mem::forget(payload); // it can panic when it is dropped
         Error::new(ErrorKind::Broken, format!("panicked: {text}"))
-    }
-
-    /// Return what has failed.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
-
-    /// Return the SQLSTATE, if this is an error of the server.
-    pub fn sqlstate(&self) -> Option<&str> {
-        self.sqlstate.as_deref()
-    }
-
-    /// Return what has failed in words. An error of the server has its message, detail and hint
-    /// here.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// Return the server's hint, if there is one.
-    pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
     }
 
     /// Return whether this is a permanent error, which ends [`Elector::run`](crate::Elector::run):
@@ -149,17 +132,17 @@ impl Error {
 
     /// Return the pause, in seconds, that the hint of LE003 names.
     pub(crate) fn named_pause(&self) -> Option<f64> {
-        let (text, _) = self.hint()?.split_once(" ms").filter(|_| self.is("LE003"))?;
+        let (text, _) = self.hint.as_ref()?.split_once(" ms").filter(|_| self.is("LE003"))?;
         Some(text.rsplit(' ').next()?.parse::<f64>().ok()? / 1000.0)
     }
 
     pub(crate) fn is(&self, sqlstate: &str) -> bool {
-        self.sqlstate() == Some(sqlstate)
+        self.sqlstate.as_deref() == Some(sqlstate)
     }
 
     /// Return the kind of the permanent error that the error of a bid is.
     pub(crate) fn permanent(&self) -> Option<ErrorKind> {
-        match self.sqlstate()? {
+        match self.sqlstate.as_deref()? {
             "42883" | "42P01" | "3F000" => Some(ErrorKind::Extension),
             "42501" => Some(ErrorKind::Privilege),
             "LE005" => Some(ErrorKind::Pooler),

@@ -309,7 +309,7 @@ impl Run {
         let options = options
             .on_elected(move |term| kept.lock().unwrap().push(term.clone()))
             .on_ousted(move |_, reason| ousted.say(format!("ousted {reason}")))
-            .on_error(move |e| error.say(format!("error {} {e:#}", e.kind())));
+            .on_error(move |e| error.say(format!("error {} {e:#}", e.kind)));
         let elector = Elector::new(server, options).unwrap();
         let handle = elector.handle();
         let task = tokio::spawn(elector.run(move |term| {
@@ -465,7 +465,7 @@ async fn ends_by_pooler<S: Server>(one: S, two: S, seats: Option<u32>, admin: &C
         };
         let error = ended.unwrap().unwrap_err();
         assert_eq!(
-            (error.kind(), run.handle.state()),
+            (error.kind, run.handle.state()),
             (ErrorKind::Pooler, State::Stopped),
             "{error}"
         );
@@ -502,14 +502,14 @@ async fn s06<C: Connect>(connect: C) {
             assert_eq!((told.token, told.value.as_deref()), (term.token(), Some(value)));
             assert_eq!(leader(&connect.to(&pooler), &options).await.unwrap(), Some(told));
             let refused = proclaim(&"x".repeat(8193), begin).await.unwrap_err();
-            assert_eq!(refused.sqlstate(), Some("22001"), "{refused}");
-            assert_ne!(proclaim("a\0b", begin).await.unwrap_err().kind(), ErrorKind::Lost);
+            assert_eq!(refused.sqlstate.as_deref(), Some("22001"), "{refused}");
+            assert_ne!(proclaim("a\0b", begin).await.unwrap_err().kind, ErrorKind::Lost);
         }
         assert_eq!((run.log.count("error"), run.log.count("job ends")), (0, 0), "{:?}", run.log);
         run.stop().await;
         assert_eq!(next().await, None);
         for begin in [false, true] {
-            assert_eq!(proclaim("late", begin).await.unwrap_err().kind(), ErrorKind::Lost);
+            assert_eq!(proclaim("late", begin).await.unwrap_err().kind, ErrorKind::Lost);
         }
     }
 }
@@ -658,14 +658,14 @@ async fn s11<C: Connect>(connect: C) {
         let recorded = format!("SELECT due FROM le_once_done WHERE token = {}", term.token());
         let before = ask(&admin, &recorded).await;
         for error in connect.ended(&direct, term.clone()).await {
-            assert_eq!(error.message(), "no transaction is open there");
+            assert_eq!(error.message, "no transaction is open there");
         }
         assert_eq!(ask(&admin, &recorded).await, before);
         run.stop().await;
         let error = connect.once(&direct, term.clone(), SystemTime::now(), true).await.unwrap_err();
         let error = error.downcast::<Error>().unwrap();
-        assert_eq!(error.sqlstate(), Some("LE001"));
-        assert!(error.hint().is_some_and(|hint| error.message().ends_with(hint)), "{error:?}");
+        assert_eq!(error.sqlstate.as_deref(), Some("LE001"));
+        assert!(error.hint.as_ref().is_some_and(|hint| error.message.ends_with(hint)), "{error:?}");
     }
 }
 
@@ -741,7 +741,7 @@ async fn s12<C: Connect>(connect: C) {
     let role = direct.replace("postgres@", &format!("{here}@"));
     let wants = async |url: &str, options: Options, kind: ErrorKind, words: &str| {
         let error = Run::idle(connect.to(url), options).end().await.unwrap_err();
-        assert!(error.kind() == kind && error.to_string().contains(words), "{error:?}");
+        assert!(error.kind == kind && error.to_string().contains(words), "{error:?}");
     };
     let missing =
         format!("not installed in database \"{here}\": run CREATE EXTENSION leader_election");
@@ -752,7 +752,7 @@ async fn s12<C: Connect>(connect: C) {
     wants(&direct, Options::new("e"), ErrorKind::Extension, elsewhere).await;
     wants(&direct, Options::new("e").ttl(TTL), ErrorKind::Extension, elsewhere).await;
     let mut changes = follow(connect.to(&direct), Options::new("e")).unwrap();
-    assert_eq!(changes.recv().await.unwrap().unwrap_err().kind(), ErrorKind::Extension);
+    assert_eq!(changes.recv().await.unwrap().unwrap_err().kind, ErrorKind::Extension);
     let there = Options::new("e").schema("L e");
     ask(&admin, "GRANT USAGE ON SCHEMA \"L e\" TO PUBLIC").await;
     ask(&admin, "REVOKE ALL ON ALL ROUTINES IN SCHEMA \"L e\" FROM PUBLIC").await;
@@ -850,7 +850,7 @@ async fn s14<C: Connect>(connect: C) {
         assert_eq!(ran.unwrap(), Some(2));
         let failed = try_run(0, Err("its own error".into())).await.0.unwrap_err();
         assert_eq!(
-            (failed.kind(), format!("{failed:#}")),
+            (failed.kind, format!("{failed:#}")),
             (ErrorKind::Job, "the job has failed: its own error".into())
         );
         assert_eq!(log.count(""), 0, "{log:?}");
@@ -860,7 +860,7 @@ async fn s14<C: Connect>(connect: C) {
     let long = Options::new(name("s14")).ttl(Duration::from_secs(80_000));
     let elector = Elector::new(connect.to(&direct), long).unwrap();
     let never = |_| async { Err::<(), BoxError>("it runs".into()) };
-    assert_eq!(elector.try_run(TTL, never).await.unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(elector.try_run(TTL, never).await.unwrap_err().kind, ErrorKind::Argument);
 }
 
 /// A role that is replaced loses its lease, unless both work as one.
