@@ -55,25 +55,9 @@ pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<L
     Ok(Leader::of(&within(5.0, server.ask(&sql, &|| ())).await?))
 }
 
-/// The leaders of an election, as [`follow`] finds them. Drop this to stop.
-pub struct Leaders(UnboundedReceiver<Result<Option<Leader>>>);
-
-debug!(Leaders, self:);
-
-impl Leaders {
-    /// Return the present leader, which is `Some(Ok(None))` if there is none, then each change, and
-    /// at last an error if that is permanent. After it, return `None`.
-    ///
-    /// # Cancel Safety
-    ///
-    /// If the future is dropped, the next call returns what this one would have returned.
-    pub async fn recv(&mut self) -> Option<Result<Option<Leader>>> {
-        self.0.recv().await
-    }
-}
-
-/// Follow the leader of an election, in a task that is spawned for that. Errors that are not
-/// permanent are reported, and it connects again.
+/// Follow the leader of an election, in a task that is spawned for that, until what this returns is
+/// dropped. That receives the present leader, or `None`, then each change, and at last an error if
+/// that is permanent. All other errors are reported, and it connects again.
 ///
 /// # Errors
 ///
@@ -82,7 +66,9 @@ impl Leaders {
 /// # Panics
 ///
 /// Panics outside of a tokio runtime.
-pub fn follow<S: Server>(server: S, options: Options) -> Result<Leaders> {
+pub fn follow<S: Server>(
+    server: S, options: Options,
+) -> Result<UnboundedReceiver<Result<Option<Leader>>>> {
     let (handle, queue) = Handle::new(options, way())?;
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
@@ -96,5 +82,5 @@ pub fn follow<S: Server>(server: S, options: Options) -> Result<Leaders> {
             () = tell.closed() => {}
         }
     });
-    Ok(Leaders(told))
+    Ok(told)
 }

@@ -28,7 +28,7 @@ mod tests;
 pub use elector::{Counters, Health, Reason, State};
 pub use error::{BoxError, Error, ErrorKind};
 pub use every::{every, Schedule};
-pub use follow::{follow, leader, Leader, Leaders};
+pub use follow::{follow, leader, Leader};
 pub use options::Options;
 pub use run::{BoxFuture, Elector, Handle, Query, Server, Transaction};
 pub use term::Term;

@@ -27,11 +27,8 @@ pub type Row = Vec<Option<String>>;
 /// What is called when a statement has got its connection.
 pub type Begun<'a> = &'a (dyn Fn() + Send + Sync);
 
-/// What other crates cannot name, and so not implement.
-pub trait Sealed {}
-
-/// A connection or a transaction. Sealed: only this crate implements it.
-pub trait Query: Sealed + Send {
+/// A connection or a transaction. It is not for other crates to implement.
+pub trait Query: Send {
     /// Run a statement by the simple protocol, which a pooler cannot tear apart. Return the first
     /// row, which is empty if there is none.
     #[doc(hidden)]
@@ -50,8 +47,9 @@ pub trait Link: Query + 'static {
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// How to reach the server: a `sqlx::PgPool`, or a [`Connector`](crate::Connector). Sealed, too.
-pub trait Server: Sealed + Send + Sync + 'static {
+/// How to reach the server: a `sqlx::PgPool`, or a [`Connector`](crate::Connector). It is not for
+/// other crates to implement.
+pub trait Server: Send + Sync + 'static {
     /// A connection of its own, as a task of [`every`](crate::every()) gets it.
     type Link: Link;
     /// Open a connection.

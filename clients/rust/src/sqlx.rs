@@ -22,10 +22,6 @@ macro_rules! implement {
                 }
             }
 
-            impl run::Sealed for PgPool {}
-            impl run::Sealed for PgConnection {}
-            impl run::Sealed for Transaction<'_, Postgres> {}
-
             impl Server for PgPool {
                 type Link = PgConnection;
 

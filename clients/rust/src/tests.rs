@@ -434,8 +434,6 @@ impl Drop for Fake {
     }
 }
 
-impl run::Sealed for Fake {}
-
 impl Query for Fake {
     async fn ask(&mut self, sql: &str) -> Result<Row, Error> {
         let bid = ["le_campaign", "le_lease", "le_observe"].iter().any(|name| sql.contains(name));

@@ -35,11 +35,6 @@ pub struct Connection {
     task: JoinSet<Result<(), tokio_postgres::Error>>,
 }
 
-impl<T> run::Sealed for Connector<T> {}
-impl run::Sealed for Connection {}
-impl run::Sealed for Client {}
-impl run::Sealed for Transaction<'_> {}
-
 impl<T> Server for Connector<T>
 where
     T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
