@@ -335,13 +335,10 @@ pub(crate) async fn drive<S: Server>(
     let on_error = options.on_error.clone();
     let reporter = tokio::spawn(async move {
         while let Some(error) = errors.recv().await {
-            let (on_error, kept) = (on_error.clone(), error.clone());
+            let on_error = on_error.clone();
             if let Err(error) = call(move || on_error(&error)).await {
-                let failed = "the callback for errors has failed";
-                let _ = call(move || tracing::error!("{failed}: {error:#}")).await;
+                tracing::error!("the callback for errors has failed: {error}");
             }
-            // it can panic, too, which must not happen while another panic unwinds
-            let _ = call(|| drop(kept)).await;
         }
     });
     let (mut link, mut asking) = (None, None::<BoxFuture<'_, (Option<S::Link>, Event)>>);
@@ -378,11 +375,7 @@ pub(crate) async fn drive<S: Server>(
                 Action::Close => {
                     asking = None;
                     if let Some(link) = link.take() {
-                        let close = caught(async {
-                            link.close().await;
-                            Ok::<_, Error>(())
-                        });
-                        let _ = timeout(Duration::from_secs(1), close).await;
+                        let _ = timeout(Duration::from_secs(1), link.close()).await;
                     }
                 }
                 Action::Error(error) => drop(report.send(error)),
