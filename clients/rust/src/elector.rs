@@ -27,9 +27,7 @@ words! {
         /// It waits until it campaigns again.
         Paused "paused"
     }
-}
 
-words! {
     /// Whether an elector is well. Waiting and leading are healthy.
     Health {
         /// It waits for its election.
@@ -41,9 +39,7 @@ words! {
         /// It does not run.
         Stopped "stopped"
     }
-}
 
-words! {
     /// Why a term has ended.
     Reason {
         /// The elector was stopped.
@@ -230,13 +226,11 @@ impl Machine {
     }
 
     /// Let time pass, and note what has happened. Return what is to be done.
-    pub fn step(&mut self, now: f64, event: Option<Event>) -> Vec<Action> {
+    pub fn step(&mut self, now: f64, event: Event) -> Vec<Action> {
         self.now = now;
         self.pass_time();
-        if let Some(event) = event {
-            event(self);
-            self.pass_time();
-        }
+        event(self);
+        self.pass_time();
         take(&mut self.out)
     }
 
@@ -274,7 +268,7 @@ impl Machine {
         let (options, term) = (&self.options, self.tenure.term.as_ref());
         match statement {
             Statement::Open => settings(&options.election),
-            _ if self.way.follows => follow::sql(options, statement),
+            _ if self.way.follows => follow::sql(options, self.kept.as_deref()),
             _ if self.way.opens => session::sql(options, statement, term),
             _ => lease::sql(options, statement, term),
         }
@@ -439,8 +433,7 @@ impl Machine {
             Statement::Bid(..) if self.way.follows => {
                 let leader = Leader::of(&row);
                 (self.failures, self.kept) = (0, column(0));
-                if self.told.as_ref() != Some(&leader) {
-                    self.told = Some(leader.clone());
+                if self.told.replace(leader.clone()).as_ref() != Some(&leader) {
                     self.out.push(Action::Told(leader));
                 }
                 self.bid();
@@ -448,11 +441,10 @@ impl Machine {
             Statement::Bid(..) => self.bid_answered(ask, column(0), column(1)),
             Statement::Confirm | Statement::Beat(_) => self.question_answered(ask, yes, column(1)),
             Statement::Resign => {
-                let yields = self.tenure.over.is_some() && !self.way.opens;
+                let yields = self.tenure.over.map_or(0.0, |_| self.way.between);
                 self.finish();
-                if let Some(until) = self.until.as_mut().filter(|_| yields) {
-                    *until += self.way.between; // those that bid at this interval bid first
-                }
+                // those that bid at this interval bid first
+                self.until = self.until.map(|until| until + yields);
             }
         }
     }

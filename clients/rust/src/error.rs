@@ -18,10 +18,10 @@ macro_rules! debug {
     };
 }
 
-/// Define an enumeration of words, which are displayed as such.
+/// Define enumerations of words, which are displayed as such.
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident $word:literal),* }) => {
-        $(#[$doc])*
+    ($($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident $word:literal),* })*) => {
+        $($(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum $name { $($(#[$about])* $variant),* }
@@ -30,7 +30,7 @@ macro_rules! words {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(match self { $($name::$variant => $word),* })
             }
-        }
+        })*
     };
 }
 
@@ -87,13 +87,9 @@ impl Error {
 
     /// Make an error of another one, which is its source.
     pub(crate) fn caused(kind: ErrorKind, cause: impl Into<BoxError>) -> Self {
-        let message = match kind {
-            ErrorKind::Job => "the job has failed",
-            ErrorKind::Callback => "a callback has failed",
-            ErrorKind::NoConnection => "the pool has given no connection",
-            _ => "the connection has failed",
-        };
-        Error { cause: Some(cause.into().into()), ..Error::new(kind, message) }
+        let what = if kind == ErrorKind::Job { "job" } else { "connection" };
+        let error = Error::new(kind, format!("the {what} has failed"));
+        Error { cause: Some(cause.into().into()), ..error }
     }
 
     /// Make an error of a panic.

@@ -4,6 +4,7 @@ use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::options::literal;
 use crate::run::{caught, within, BoxFuture, Query, Server};
 use crate::term::Term;
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::sleep;
@@ -39,18 +40,15 @@ impl Schedule for Duration {
 
 impl<F: Fn(SystemTime) -> Option<SystemTime> + Send + Sync + 'static> Schedule for F {
     fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool)> {
-        let (mut time, mut asked, mut passed) = (last, last, 0);
-        let next = |asked| self(asked).filter(|next| *next <= now);
-        while let Some(next) = (last <= now).then(|| next(asked)).flatten() {
-            if passed == 10_000 {
-                let message = "a schedule must return a later time";
-                let stands = || Error::new(ErrorKind::Argument, message);
-                return (time > last).then_some((time, false)).ok_or_else(stands);
-            }
-            // what is not later is passed over
-            (time, asked, passed) = (time.max(next), next, passed + 1);
+        let next = |asked: &SystemTime| self(*asked).filter(|next| *next <= now);
+        let mut times = successors(next(&last), next);
+        // what is not later is passed over
+        let time = times.by_ref().take(10_000).fold(last, SystemTime::max);
+        let behind = times.next().is_some();
+        if behind && time == last {
+            return Err(Error::new(ErrorKind::Argument, "a schedule must return a later time"));
         }
-        Ok((time, time > last))
+        Ok((time, time > last && !behind))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The leader, as others see it.
 
-use crate::elector::{Action, Machine, Statement, Way};
+use crate::elector::{Action, Machine, Way};
 use crate::error::Result;
 use crate::options::{quote, Options};
 use crate::run::{drive, within, Handle, Row, Server};
@@ -31,11 +31,8 @@ pub(crate) fn way() -> Way {
     Way { opens: true, follows: true, round: 30.0, limit: 5.0, ..Way::default() }
 }
 
-pub(crate) fn sql(options: &Options, statement: &Statement) -> String {
-    let version = match statement {
-        Statement::Bid(Some(version), _) => version,
-        _ => "NULL",
-    };
+pub(crate) fn sql(options: &Options, version: Option<&str>) -> String {
+    let version = version.unwrap_or("NULL");
     let (le, name) = (options.prefix(), quote(&options.election));
     format!("CALL {le}le_observe({name}, version => {version}, timeout => '30 s')")
 }
@@ -51,7 +48,7 @@ pub(crate) fn sql(options: &Options, statement: &Statement) -> String {
 /// The future panics outside of a tokio runtime with timers.
 pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<Leader>> {
     options.check()?;
-    let sql = sql(options, &Statement::Bid(None, 0.0));
+    let sql = sql(options, None);
     Ok(Leader::of(&within(5.0, server.ask(&sql, &|| ())).await?))
 }
 

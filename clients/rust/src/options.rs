@@ -83,10 +83,9 @@ impl Options {
         let fits = |text: &str, most| (1..=most).contains(&text.len()) && !text.contains('\0');
         let long = |time| (1.0..=86_400.0).contains(&time);
         let (name, stop) = (self.election.as_str(), self.stop_timeout);
-        let seat = self.seats.map_or(name.to_owned(), |n| format!("{name}/{n}"));
+        let seat = self.seats.map_or(String::new(), |n| format!("/{n}"));
         let checks = [
-            (fits(name, 255), "election must have 1 to 255 bytes, none of them zero"),
-            (fits(&seat, 255), "election must have at most 255 bytes with the number of the seat"),
+            (fits(name, 255 - seat.len()), "election must have 1 to 255 bytes, none of them zero"),
             (!(name.starts_with('{') && name.ends_with('}')), "election must not be in braces"),
             (fits(&self.identity, 255), "identity must have 1 to 255 bytes, none of them zero"),
             (self.schema.as_ref().is_none_or(|s| fits(s, 63)), "schema must have 1 to 63 bytes"),

@@ -5,18 +5,18 @@ use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::options::{quote, random, Options};
 use crate::term::Term;
 use crate::{lease, session};
-#[cfg(unix)]
-use rustix::time::{clock_gettime, ClockId};
-use std::future::{poll_fn, Future};
+use futures_util::FutureExt;
+use std::future::{pending, poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::pin::{pin, Pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::oneshot;
 use tokio::task::{yield_now, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 /// A boxed future, as a task of [`every`](crate::every()) returns it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -42,7 +42,9 @@ pub trait Transaction: Query {}
 /// A connection of its own. It is closed when it is dropped, at once, and whatever it does.
 pub trait Link: Query + 'static {
     /// Wait for the end of the connection, forever if the driver cannot tell.
-    fn ended(&mut self) -> impl Future<Output = Error> + Send;
+    fn ended(&mut self) -> impl Future<Output = Error> + Send {
+        pending()
+    }
     /// Say goodbye to the server, and close the connection.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
@@ -64,6 +66,7 @@ pub trait Server: Send + Sync + 'static {
 /// the monotonic one.
 #[cfg(unix)]
 pub(crate) fn now() -> f64 {
+    use rustix::time::{clock_gettime, ClockId};
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: ClockId = ClockId::Boottime;
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -89,12 +92,8 @@ pub(crate) async fn within<T>(seconds: f64, answer: impl Future<Output = Result<
 pub(crate) async fn caught<T, E: From<Error>>(
     future: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    let mut future = pin!(future);
-    let panicked = |payload| Poll::Ready(Err(Error::panicked(payload).into()));
-    poll_fn(|context| {
-        catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))).unwrap_or_else(panicked)
-    })
-    .await
+    let caught = AssertUnwindSafe(future).catch_unwind().await;
+    caught.unwrap_or_else(|payload| Err(Error::panicked(payload).into()))
 }
 
 /// Return what a task has returned, or an error if it has panicked.
@@ -110,7 +109,7 @@ async fn call(function: impl FnOnce() + Send + 'static) -> Result<()> {
         let _runtime = runtime.enter();
         let _ = tell.send(catch_unwind(AssertUnwindSafe(function)).map_err(Error::panicked));
     });
-    thread.map_err(|error| Error::caused(ErrorKind::Callback, error))?;
+    thread.map_err(|error| Error::new(ErrorKind::Callback, error))?;
     told.await.unwrap_or(Ok(()))
 }
 
@@ -129,10 +128,7 @@ pub(crate) fn settings(election: &str) -> String {
 
 /// A handle of an [`Elector`]. Clones are handles of the same elector.
 #[derive(Clone)]
-pub struct Handle {
-    machine: Arc<Mutex<Machine>>,
-    events: UnboundedSender<Event>,
-}
+pub struct Handle(Arc<Mutex<Machine>>);
 
 debug!(Handle, self: "state" &self.state());
 
@@ -140,18 +136,18 @@ impl Handle {
     pub(crate) fn new(options: Options, way: Way) -> Result<(Self, UnboundedReceiver<Event>)> {
         options.check()?;
         let (events, queue) = mpsc::unbounded_channel();
-        let machine = Machine::new(options, way, events.clone(), now, random);
-        Ok((Handle { machine: Arc::new(Mutex::new(machine)), events }, queue))
+        let machine = Machine::new(options, way, events, now, random);
+        Ok((Handle(Arc::new(Mutex::new(machine))), queue))
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().unwrap()
+        self.0.lock().unwrap()
     }
 
     /// Ask the elector to stop. [`Elector::run`] returns when the job has stopped and leadership
     /// is resigned.
     pub fn stop(&self) {
-        let _ = self.events.send(Box::new(Machine::stop));
+        let _ = self.machine().events.send(Box::new(Machine::stop));
     }
 
     /// Return what the elector does.
@@ -268,10 +264,9 @@ impl<S: Server> Elector<S> {
         let run = self.lead(Box::new(move |machine| machine.campaign_once(wait)), move |term| {
             let once = once.take();
             Box::pin(async move {
-                if let Some((job, give)) = once {
-                    let value = job(term).await;
-                    let _ = give.send(value.map_err(|e| Error::caused(ErrorKind::Job, e))?);
-                }
+                let Some((job, give)) = once else { return Ok(()) };
+                let value = job(term).await.map_err(|e| Error::caused(ErrorKind::Job, e))?;
+                let _ = give.send(value);
                 Ok(())
             })
         });
@@ -286,7 +281,8 @@ impl<S: Server> Elector<S> {
         mut job: impl FnMut(Term) -> BoxFuture<'static, Result<()>> + Send + 'static,
     ) -> Result<bool> {
         let options = self.handle.machine().options.clone();
-        let gone = self.handle.machine().gone.clone();
+        // cancels the term at once if this future is dropped
+        let _gone = self.handle.machine().gone.clone().drop_guard();
         let act = move |action, work: &mut JoinSet<_>| match action {
             Action::Elected(term) => {
                 let elected = options.on_elected.clone();
@@ -307,11 +303,8 @@ impl<S: Server> Elector<S> {
             Action::Abort => work.abort_all(),
             _ => {}
         };
-        let mut task = JoinSet::new();
-        task.spawn(drive(self.server, self.handle, self.queue, begin, act));
-        let _gone = gone.drop_guard(); // cancels the term before the task is aborted
-        let ended = task.join_next().await.transpose();
-        ended.map_or_else(|error| Err(Error::caused(ErrorKind::Broken, error)), Option::unwrap)
+        let task = tokio::spawn(drive(self.server, self.handle, self.queue, begin, act));
+        AbortOnDropHandle::new(task).await.map_err(|e| Error::caused(ErrorKind::Broken, e))?
     }
 }
 
@@ -346,10 +339,10 @@ pub(crate) async fn drive<S: Server>(
     // cancels the term if this future is dropped, and before the connection is
     let _gone = handle.machine().gone.clone().drop_guard();
     // behind what was sent before, which may be a stop
-    let _ = handle.events.send(begin);
-    let mut event = None;
+    let _ = handle.machine().events.send(begin);
+    let mut event: Event = Box::new(|_| ());
     let end = 'end: loop {
-        let actions = handle.machine().step(now(), event.take());
+        let actions = handle.machine().step(now(), event);
         for action in actions {
             match action {
                 Action::Ask(serial, statement) => {
@@ -386,66 +379,56 @@ pub(crate) async fn drive<S: Server>(
         // a timer stands still while the machine is suspended, so the clock is looked at
         let pause = (handle.machine().wakeup() - now()).clamp(0.0, 1.0);
         event = tokio::select! {
-            event = queue.recv() => event,
+            Some(event) = queue.recv() => event,
             (back, event) = async { asking.as_mut().unwrap().await }, if asking.is_some() => {
                 (link, asking) = (back, None);
-                Some(event)
+                event
             }
-            Err(error) = caught(async {
-                Err::<(), _>(link.as_mut().unwrap().ended().await)
-            }), if link.is_some() => {
+            error = async { link.as_mut().unwrap().ended().await }, if link.is_some() => {
                 link = None;
-                Some(Box::new(move |machine| machine.broken(error)))
+                Box::new(move |machine| machine.broken(error))
             }
-            Some(result) = work.join_next() => {
-                let result = joined(result);
-                Some(Box::new(move |machine| machine.done(result)))
-            }
-            () = sleep(Duration::from_secs_f64(pause)) => None,
+            Some(result) = work.join_next() => Box::new(|machine| machine.done(joined(result))),
+            () = sleep(Duration::from_secs_f64(pause)) => Box::new(|_| ()),
         };
     };
     drop(report);
     let _ = timeout(Duration::from_secs(1), reporter).await;
-    match end {
-        Err(error) => Err(explain(server, &options, error).await),
-        ran => ran,
-    }
+    let Err(error) = end else { return end };
+    Err(explain(server, &options, error).await)
 }
 
 /// End the session that a pooler has left behind, or say where the extension is.
 async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Error {
     let (le, (names, identity)) = (options.prefix(), options.names());
     let any = options.seats.map_or("", |_| "ANY");
-    let sql = match error.kind {
-        ErrorKind::Pooler => format!(
-            "SELECT pg_terminate_backend(pid) FROM {le}le_leaders \
-             WHERE identity = {identity} AND name = {any} ({names})"
-        ),
-        ErrorKind::Extension => "SELECT (SELECT nspname::text FROM pg_proc AS p \
-             JOIN pg_namespace AS n ON n.oid = pronamespace WHERE proname = 'le_version' \
-             ORDER BY p.oid LIMIT 1), current_database()"
-            .into(),
-        _ => return error,
-    };
-    let ask = || caught(within(5.0, async { server.open().await?.ask(&sql).await }));
-    let (mut row, mut tries) = (ask().await, 1);
-    let ended = |row: &Result<Row>| matches!(row, Err(failed) if failed.sqlstate.is_some());
+    let expel = format!(
+        "SELECT pg_terminate_backend(pid) FROM {le}le_leaders \
+         WHERE identity = {identity} AND name = {any} ({names})"
+    );
+    let diagnose = "SELECT (SELECT nspname::text FROM pg_proc AS p \
+         JOIN pg_namespace AS n ON n.oid = pronamespace WHERE proname = 'le_version' \
+         ORDER BY p.oid LIMIT 1), current_database()";
+    let ask = |sql| caught(within(5.0, async move { server.open().await?.ask(sql).await }));
     // expel can run in the session that it ends, or in one that another elector ends
-    while error.kind == ErrorKind::Pooler && tries < 10 && ended(&row) {
-        (row, tries) = (ask().await, tries + 1);
+    let mut tries = if error.kind == ErrorKind::Pooler { 10 } else { 0 };
+    while tries > 0 {
+        let ended = ask(&expel).await.is_err_and(|failed| failed.sqlstate.is_some());
+        tries = if ended { tries - 1 } else { 0 };
     }
-    let advice = match row.as_deref() {
+    if error.kind != ErrorKind::Extension {
+        return error;
+    }
+    let message = match ask(diagnose).await.as_deref() {
         Ok([None, Some(database)]) => format!(
             "leader_election is not installed in database \"{database}\": \
              run CREATE EXTENSION leader_election, or install the SQL edition"
         ),
-        Ok([Some(schema), Some(_)]) if options.schema.as_ref() != Some(schema) => {
-            format!(
-                "leader_election is in schema \"{schema}\": \
-                 set the option schema to it, or add it to search_path"
-            )
-        }
+        Ok([Some(schema), _]) if options.schema.as_ref() != Some(schema) => format!(
+            "leader_election is in schema \"{schema}\": \
+             set the option schema to it, or add it to search_path"
+        ),
         _ => return error,
     };
-    Error { message: advice, ..error }
+    Error { message, ..error }
 }

@@ -7,8 +7,8 @@ use crate::term::Term;
 pub(crate) fn way(heartbeat: Option<f64>) -> Way {
     let heartbeat = heartbeat.unwrap_or(f64::INFINITY);
     let (interval, limit) = ((heartbeat / 4.0).min(1.0), (heartbeat / 3.0).min(5.0));
-    let (opens, renewal, retry) = (true, limit, limit);
-    Way { opens, round: 300.0, limit, renewal, retry, interval, validity: 6.0, ..Way::default() }
+    let (opens, round, renewal, validity) = (true, 300.0, limit, 6.0);
+    Way { opens, round, limit, renewal, interval, validity, ..Way::default() }
 }
 
 pub(crate) fn sql(options: &Options, statement: &Statement, term: Option<&Term>) -> String {

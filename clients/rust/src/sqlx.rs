@@ -48,11 +48,9 @@ macro_rules! implement {
             impl Query for PgConnection {
                 async fn ask(&mut self, $sql: &str) -> Result<Row> {
                     let row = self.fetch_optional(::$sqlx::raw_sql($raw)).await.map_err(error)?;
-                    // none is NULL
-                    let text =
-                        |r: &PgRow, i| Some(r.try_get_raw(i).ok()?.as_str().ok()?.to_owned());
-                    let text = |row: PgRow| (0..row.len()).map(|i| text(&row, i)).collect();
-                    Ok(row.map(text).unwrap_or_default())
+                    let text = |row: &PgRow, i| row.try_get_unchecked(i).ok().flatten();
+                    let texts = |row: PgRow| (0..row.len()).map(|i| text(&row, i)).collect();
+                    Ok(row.map(texts).unwrap_or_default())
                 }
             }
 
@@ -64,12 +62,8 @@ macro_rules! implement {
 
             impl run::Transaction for Transaction<'_, Postgres> {}
 
+            // cannot tell its end: sqlx reads from a connection only while a statement runs
             impl Link for PgConnection {
-                /// sqlx reads from a connection only while a statement runs.
-                async fn ended(&mut self) -> Error {
-                    std::future::pending().await
-                }
-
                 async fn close(self) {
                     let _ = Connection::close(self).await;
                 }

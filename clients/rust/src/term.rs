@@ -85,7 +85,8 @@ impl Term {
     pub async fn proclaim(&self, connection: &mut impl Query, value: &str) -> Result<()> {
         let (le, name, token) = (&self.0.prefix, literal(self.election()), self.token());
         let sql = format!("SELECT {le}le_proclaim({name}, {}, {token})", quote(value));
-        is_true(&connection.ask(&sql).await?).then_some(()).ok_or_else(Error::lost)
+        let row = connection.ask(&sql).await?;
+        (row == [Some("t".into())]).then_some(()).ok_or_else(Error::lost)
     }
 
     /// Run `le_assert_leader` in the job's transaction, which then cannot commit when the term is
@@ -121,7 +122,7 @@ impl Term {
     ///
     /// Fails as [`Term::guard`] does.
     pub async fn once(&self, transaction: &mut impl Transaction, due: SystemTime) -> Result<bool> {
-        ask_within(transaction, self.once_sql(due)).await.map(|row| is_true(&row))
+        ask_within(transaction, self.once_sql(due)).await.map(|row| row == [Some("t".into())])
     }
 
     /// Return the statement of [`Term::once`], without parameters, for a transaction of another
@@ -156,9 +157,4 @@ async fn ask_within(transaction: &mut impl Transaction, sql: String) -> Result<R
     let row = transaction.ask(&format!("{sql} WHERE now() <> statement_timestamp()")).await?;
     let ended = || Error::new(ErrorKind::Broken, "no transaction is open there");
     (!row.is_empty()).then_some(row).ok_or_else(ended)
-}
-
-/// Return whether an answer is true.
-pub(crate) fn is_true(row: &Row) -> bool {
-    *row == [Some("t".into())]
 }

@@ -135,7 +135,7 @@ impl World {
     fn step(&mut self, event: Event) {
         let mut inbox = VecDeque::from([event]);
         while let Some(event) = inbox.pop_front() {
-            let actions = self.machine.as_mut().unwrap().step(TIME.get(), Some(event));
+            let actions = self.machine.as_mut().unwrap().step(TIME.get(), event);
             actions.into_iter().for_each(|action| self.act(action, &mut inbox));
         }
     }

@@ -3,9 +3,9 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::run::{self, Begun, Link, Query, Row, Server};
 use std::sync::{Arc, Mutex};
-use tokio::task::JoinSet;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Client, Config, SimpleQueryMessage, SimpleQueryRow, Socket, Transaction};
+use tokio_util::task::AbortOnDropHandle;
 
 /// How to connect with tokio-postgres: a [`Config`], and what makes TLS connections, or
 /// [`NoTls`](tokio_postgres::NoTls). By a lease, all statements use one connection, which is
@@ -32,7 +32,7 @@ impl<T> Connector<T> {
 pub struct Connection {
     /// The client.
     pub client: Client,
-    task: JoinSet<Result<(), tokio_postgres::Error>>,
+    task: AbortOnDropHandle<Result<(), tokio_postgres::Error>>,
 }
 
 impl<T> Server for Connector<T>
@@ -46,9 +46,7 @@ where
 
     async fn open(&self) -> Result<Connection> {
         let (client, driver) = self.config.connect(self.tls.clone()).await.map_err(error)?;
-        let mut task = JoinSet::new();
-        task.spawn(driver);
-        Ok(Connection { client, task })
+        Ok(Connection { client, task: AbortOnDropHandle::new(tokio::spawn(driver)) })
     }
 
     async fn ask(&self, sql: &str, begun: Begun<'_>) -> Result<Row> {
@@ -86,15 +84,15 @@ impl run::Transaction for Transaction<'_> {}
 
 impl Link for Connection {
     async fn ended(&mut self) -> Error {
-        match self.task.join_next().await {
-            Some(Ok(Err(cause))) => error(cause),
+        match (&mut self.task).await {
+            Ok(Err(cause)) => error(cause),
             _ => Error::new(ErrorKind::Broken, "the connection has ended"),
         }
     }
 
-    async fn close(mut self) {
+    async fn close(self) {
         drop(self.client);
-        self.task.join_next().await;
+        let _ = self.task.await;
     }
 }
 
