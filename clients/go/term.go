@@ -128,7 +128,7 @@ func (t *Term) in(ctx context.Context, tx Tx, q query) error {
 		if err := (query{`SELECT extract(epoch FROM now())::text`, nil, []any{&began}}).ask(ctx, t.elector.opt, tx); err != nil {
 			return err
 		}
-		q.sql += " WHERE extract(epoch FROM now())::text = '" + began + "'"
+		q.sql, q.args = fmt.Sprintf("%s WHERE extract(epoch FROM now())::text = $%d::text", q.sql, len(q.args)+1), append(q.args, began)
 	} else if c.Conn().PgConn().TxStatus() == 'I' {
 		return fmt.Errorf("%w: no transaction is open there", pgx.ErrTxClosed)
 	}

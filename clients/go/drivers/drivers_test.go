@@ -214,6 +214,35 @@ func TestS11EndedByAStatement(t *testing.T) {
 	}
 }
 
+// The statements of guard and once are the same in each transaction, as a connection keeps those that
+// it has prepared.
+func TestS11Prepared(t *testing.T) {
+	pool, db := open(t, ""), openSQL(t, "pgx")
+	db.SetMaxOpenConns(1)
+	elector, err := leaderelection.New(pool, fmt.Sprint("prepared", time.Now().UnixNano()), &leaderelection.Options{TTL: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ran, err := elector.TryRun(ctx, 0, func(_ context.Context, term *leaderelection.Term) error {
+		for range 20 {
+			if err := ofSQL(db)(func(tx transaction) error {
+				_, err := term.Once(ctx, tx.Tx, time.Now())
+				return errors.Join(err, term.Guard(ctx, tx.Tx))
+			}); err != nil {
+				return err
+			}
+		}
+		var prepared int
+		err := db.QueryRow("SELECT count(*) FROM pg_prepared_statements").Scan(&prepared)
+		if prepared > 5 {
+			t.Error(prepared)
+		}
+		return err
+	}); !ran || err != nil {
+		t.Error(ran, err)
+	}
+}
+
 // What GORM has beside a transaction is none.
 func TestS11GORM(t *testing.T) {
 	for _, config := range []gorm.Config{{}, {PrepareStmt: true}, {SkipDefaultTransaction: true}} {
