@@ -240,6 +240,16 @@ reap(void)
 #endif
 }
 
+/* Send a signal to the command, which gets it at once though it is stopped */
+static void
+signal_command(int signal_number)
+{
+	if (kept.ended)
+		return;
+	kill(-kept.command, signal_number);
+	kill(-kept.command, SIGCONT);
+}
+
 /* Begin to stop all that is left of the command */
 static void
 stop_command(void)
@@ -248,13 +258,9 @@ stop_command(void)
 		return;
 	kept.stopping = true;
 	kept.kill_at = clock_now() + kept.spec.grace;
+	signal_command(SIGTERM);
 	if (kept.ended)
 		signal_descendants(SIGTERM, 0);
-	else
-	{
-		kill(-kept.command, SIGTERM);
-		kill(-kept.command, SIGCONT);
-	}
 }
 
 /* Kill what is left, again and again, as processes can fork meanwhile */
@@ -409,8 +415,8 @@ listen_to_leader(void)
 			kept.valid_until = message.time;
 		else if (message.kind == KEEPER_TERMINATE)
 			stop_command();
-		else if (!kept.ended)
-			kill(-kept.command, message.number);
+		else
+			signal_command(message.number);
 	}
 	if (length == 0 || (errno != EAGAIN && errno != EWOULDBLOCK &&
 						errno != EINTR))

@@ -65,6 +65,11 @@ subtest 'stopped and continued' => sub {
 	ok(ask_until($watcher, "SELECT state_change > '$paused' FROM pg_stat_activity WHERE application_name = 'leader_election: paused'", 't'), 'leadership is confirmed');
 	kill 'CONT', $pid;
 	is(wait_for_status($command, $bound), 8, 'a command that was stopped and goes on');
+
+	$command = start('paused', 'sh', '-c', "trap 'exit 9' TERM; echo pid \$\$; $forever");
+	pause_process(runs($command));
+	signal_command($command, 'TERM');
+	is(wait_for_status($command, $bound), 9, 'a command that is stopped is told to stop');
 };
 
 subtest 'the keeper is stopped' => sub {
