@@ -66,18 +66,22 @@ print_leader(void)
 			append_printable(&line, value ? value : "");
 		}
 		printf("%s %s\n", now, line.data);
-		fflush(stdout);
-		termPQExpBuffer(&line);
-		return;
 	}
-	appendPQExpBuffer(&line, "{\"time\": \"%s\", \"election\": ", now);
-	append_json(&line, election);
-	append_leader(&line, leader(), token);
-	appendPQExpBufferStr(&line, ", \"value\": ");
-	append_json(&line, value);
-	printf("%s}\n", line.data);
-	fflush(stdout);
+	else
+	{
+		appendPQExpBuffer(&line, "{\"time\": \"%s\", \"election\": ", now);
+		append_json(&line, election);
+		append_leader(&line, leader(), token);
+		appendPQExpBufferStr(&line, ", \"value\": ");
+		append_json(&line, value);
+		printf("%s}\n", line.data);
+	}
 	termPQExpBuffer(&line);
+	if (!flush_output())
+	{
+		follow.ended = true;
+		follow.status = 1;
+	}
 }
 
 static void
@@ -313,12 +317,6 @@ follow_command(Settings *settings)
 		take_hook();
 		keeper_reap_others(&follow.hook);
 		http_advance();
-		if (ferror(stdout))
-		{
-			/* the reader has gone */
-			follow.ended = true;
-			follow.status = 1;
-		}
 	}
 	stop_hook();
 	connection_close(&follow.connection);

@@ -86,7 +86,7 @@ list_command(Settings *settings)
 		led = led || (PQntuples(result) > 0 && !PQgetisnull(result, 0, 3));
 	}
 	PQfinish(pg);
-	if (!result || fflush(stdout) != 0)
+	if (!result || !flush_output())
 		return 1;
 	PQclear(result);
 	return led ? 0 : EXIT_NO_LEADER;

@@ -289,6 +289,7 @@ extern void http_advance(void);
 extern void http_stop(void);
 
 /* text.c */
+extern bool flush_output(void);
 extern void write_time(char *string, size_t size, moment time);
 extern moment wall_clock(void);
 extern void append_json(PQExpBuffer buffer, const char *string);

@@ -1,13 +1,25 @@
 /*-------------------------------------------------------------------------
  *
  * text.c
- *	  Write times, and texts as JSON and for a terminal.
+ *	  Write times, texts as JSON and for a terminal, and the output.
  *
  *-------------------------------------------------------------------------
  */
 #include "pg_leader.h"
 
 #include <time.h>
+
+/*
+ * Write what was printed; return false if that fails, which is then reported
+ */
+bool
+flush_output(void)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return true;
+	pg_log_error("could not write output: %m");
+	return false;
+}
 
 /*
  * Return the time in microseconds since 1970

@@ -139,11 +139,11 @@ sub start_by
 
 	append_to_file($script, $shell =~ s/PG_LEADER/$program/r . "\n");
 	local $ENV{LE_COMMAND} = "bash $script";
-	return start(@arguments);
+	return start_command($connstr, @arguments);
 }
 
 subtest 'descriptors' => sub {
-	my $command = start_by('exec PG_LEADER "$@" <&- >&- 2>&-', '-v', 'closed', 'sh', '-c', "x=\$(readlink /proc/\$\$/fd/0 /proc/\$\$/fd/1 /proc/\$\$/fd/2); echo \"\$x\" >$dir/closed; echo rubbish; echo rubbish >&2; exit 4");
+	my $command = start_by('exec PG_LEADER "$@" <&- >&- 2>&-', 'run', '-v', 'closed', 'sh', '-c', "x=\$(readlink /proc/\$\$/fd/0 /proc/\$\$/fd/1 /proc/\$\$/fd/2); echo \"\$x\" >$dir/closed; echo rubbish; echo rubbish >&2; exit 4");
 	is(wait_for_status($command), 4, 'without standard descriptors');
 	is(-e "$dir/closed" ? slurp_file("$dir/closed") : undef, "/dev/null\n" x 3, 'the command has them');
 
@@ -156,13 +156,26 @@ subtest 'descriptors' => sub {
 	is(scalar(@others), @own + 1, 'the command gets no descriptor of pg_leader, but that for heartbeats');
 };
 
+subtest 'a full disk' => sub {
+	my $leader = start('full', 'sh', '-c', "echo pid \$\$; $forever");
+	runs($leader);
+	foreach my $what ([ 'list' ], [ 'list', '--json' ], [ 'follow', 'full' ], [ 'follow', '--json', 'full' ])
+	{
+		my $command = start_by('exec PG_LEADER "$@" >/dev/full', @$what);
+		is(wait_for_status($command, $bound), 1, "@$what: the status");
+		like(command_output($command, 'err'), qr/error: could not write output: No space left on device/, 'is explained');
+	}
+	signal_command($leader, 'TERM');
+	wait_for_status($leader, $bound);
+};
+
 subtest 'too few descriptors or processes' => sub {
 	plan skip_all => 'valgrind and the sanitizers need more of them' if defined $ENV{LE_COMMAND};
 	my %seen;
 	# the first ones are too few for the libraries
 	foreach my $limit (4 .. 24)
 	{
-		my $command = start_by("ulimit -n $limit; exec PG_LEADER \"\$@\"", '--no-wait', 'few', 'echo', 'ran');
+		my $command = start_by("ulimit -n $limit; exec PG_LEADER \"\$@\"", 'run', '--no-wait', 'few', 'echo', 'ran');
 		my $status = wait_for_status($command, 3 * $bound);
 		next if $status == 127;
 		$seen{$status}++;
@@ -171,7 +184,7 @@ subtest 'too few descriptors or processes' => sub {
 		is(ask($watcher, q{SELECT count(*) FROM le_leader('few')}), '0', 'nothing leads');
 	}
 	ok($seen{0} && $seen{125}, 'it works with enough of them, and was tried with fewer');
-	my $command = start_by('ulimit -u 1; exec PG_LEADER "$@"', 'few', 'echo', 'ran');
+	my $command = start_by('ulimit -u 1; exec PG_LEADER "$@"', 'run', 'few', 'echo', 'ran');
 	is(wait_for_status($command, $bound), 125, 'no process can be started');
 	like(command_output($command, 'err'), qr/could not start a process: Resource temporarily unavailable/, 'and that is said');
 	is(ask($watcher, q{SELECT count(*) FROM le_leader('few')}), '0', 'nothing leads');
