@@ -410,7 +410,7 @@ check_settings(Settings *s, bool runs)
 	if (refused)
 	{
 		if (strcmp(refused, "election") == 0)
-			pg_log_error("the name of an election has 1 to 255 bytes, is no number and is not enclosed in braces");
+			pg_log_error("the name of an election has 1 to 255 bytes and is not enclosed in braces");
 		else if (strcmp(refused, "ttl") == 0 ||
 				 strcmp(refused, "heartbeat") == 0)
 			pg_log_error("invalid time for option --%s: it is from 1 s to 1 day",
