@@ -378,7 +378,7 @@ def test_whole_statements(name: str, election: str, db: Any) -> None:
 
 def test_a_due_time_needs_a_time_zone() -> None:
     term = Term(Machine(Options(print, "e")), "e", 7)
-    for call in lambda due: term.once(psycopg, due), term.once_sql:
+    for call in lambda due: term.once(psycopg, due), term.once_sql:  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="time zone"):
             call(datetime(2026, 1, 1))
     assert term.once_sql(datetime(2026, 1, 1, tzinfo=UTC)) == (

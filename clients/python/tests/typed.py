@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+import psycopg
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 import leader_election
 from leader_election import AsyncTerm, Elector, Kind, LeaderElectionError, Reason, Term, aio
+
+DUE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def elected(term: Term) -> None:
@@ -52,6 +59,31 @@ def electors() -> None:
         elector.stop()
 
 
+def transactions(
+    term: Term,
+    connection: psycopg.Connection[tuple[object, ...]],
+    session: Session,
+    other: asyncpg.Connection,
+) -> bool:
+    """Each of these is a transaction."""
+    term.guard(other)
+    term.guard(connection.cursor())
+    term.proclaim(session, None)
+    return term.once(connection, DUE) and term.once(session, DUE)
+
+
+async def async_transactions(
+    term: AsyncTerm,
+    connection: psycopg.AsyncConnection[tuple[object, ...]],
+    session: AsyncSession,
+) -> bool:
+    """Each of these must be awaited."""
+    await term.guard(connection)
+    await term.proclaim(session, "host:1")
+    wrong: bool = term.once(session, DUE)  # type: ignore[assignment]
+    return wrong or await term.once(connection, DUE) or await term.once(session, DUE)
+
+
 def begin(
     connect: leader_election.Connect,
     length: leader_election.Length,
@@ -77,3 +109,10 @@ def waits(term: Term) -> bool:
     """Sleep for right lengths of time, and a wrong one."""
     term.wait("1 s")  # type: ignore[arg-type]
     return term.wait() or term.wait(0.5) or term.wait(timedelta(seconds=1))
+
+
+def wrong_transactions(term: Term) -> None:
+    """None of these is a transaction."""
+    term.guard("dsn")  # type: ignore[call-overload]
+    term.once(5, DUE)  # type: ignore[call-overload]
+    term.proclaim("host:1")  # type: ignore[call-overload]

@@ -9,8 +9,10 @@ Kind = Literal[Lasting, Passing, "job", "slow job", "task", "callback", "denied"
 
 CAUSES: dict[str, Kind] = dict.fromkeys(("42883", "42P01", "3F000"), "extension")
 CAUSES |= {"42501": "privilege", "LE005": "pooler"}
-POOLED = """session scope needs a connection of its own, and a pooler shares this one: \
-set a ttl, to lead by a lease"""
+POOLED = (
+    "session scope needs a connection of its own, and a pooler shares this one: "
+    "set a ttl, to lead by a lease"
+)
 
 
 class LeaderElectionError(Exception):

@@ -5,14 +5,33 @@ import os
 import re
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from datetime import datetime
 from math import inf
-from typing import Any
+from typing import Any, Protocol, TypeVar, overload
 
 from ._errors import LostError
 from ._options import Length, seconds
 
+Result = TypeVar("Result", covariant=True)  # noqa: PLC0105
+
+
+class Executing(Protocol[Result]):
+    """A connection, cursor or session, in a transaction."""
+
+    def execute(self, statement: Any, parameters: Any = ..., /) -> Result:
+        """Run a statement."""
+
+
+class Connected(Protocol):
+    """A connection, in a transaction, whose cursors run statements."""
+
+    def cursor(self) -> Any:
+        """Return a cursor."""
+
+
+AsyncTransaction = Executing[Awaitable[Any]]
+Transaction = Executing[Any] | Connected
 PLAIN = re.compile(r"[\w ./-]*", re.ASCII)  # in which no library finds a parameter
 
 
@@ -107,6 +126,12 @@ class BaseTerm:
         """Report an error of a part of the job, which goes on. Its kind is ``task``."""
         self._machine.driver.put("note", "task", error)
 
+    @overload
+    def guard(self, transaction: AsyncTransaction) -> Awaitable[None]: ...
+
+    @overload
+    def guard(self, transaction: Transaction) -> None: ...
+
     def guard(self, transaction: Any) -> Any:
         """Let a transaction commit only if the term still runs.
 
@@ -116,12 +141,24 @@ class BaseTerm:
         """
         return self._ask(transaction, self.guard_sql(), lambda _: None)
 
+    @overload
+    def once(self, transaction: AsyncTransaction, due: datetime) -> Awaitable[bool]: ...
+
+    @overload
+    def once(self, transaction: Transaction, due: datetime) -> bool: ...
+
     def once(self, transaction: Any, due: datetime) -> Any:
         """Return whether the job of a due time is to be done in a transaction.
 
         The transaction records that, and is guarded. It is one as for ``guard``.
         """
         return self._ask(transaction, self.once_sql(due), first)
+
+    @overload
+    def proclaim(self, connection: AsyncTransaction, value: str | None) -> Awaitable[None]: ...
+
+    @overload
+    def proclaim(self, connection: Transaction, value: str | None) -> None: ...
 
     def proclaim(self, connection: Any, value: str | None) -> Any:
         """Publish a value until the term ends. Raises ``LostError`` if the term is over.
