@@ -6,8 +6,8 @@ import os
 import random
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any, Literal
 
 #: What opens a connection: a function that returns a new one, such as
@@ -24,8 +24,6 @@ Reason = Literal["resigned", "job returned", "job failed", "lost", "in doubt"]
 Statement = tuple[Any, ...]
 
 LOGGER = logging.getLogger("leader_election")
-NONE = "identity", "schema", "seats", "ttl", "heartbeat", "on_elected", "on_ousted", "on_error"
-DEFAULTS = {"stop_timeout": 10, "logger": LOGGER} | dict.fromkeys(NONE)
 _numbers = itertools.count(random.SystemRandom().getrandbits(16))
 
 
@@ -34,12 +32,25 @@ def seconds(length: Any) -> Any:
     return length.total_seconds() if isinstance(length, timedelta) else length
 
 
-class Options(SimpleNamespace):
-    """The options that ``BaseElector`` explains. Lengths of time become numbers of seconds."""
+@dataclass(eq=False)
+class Options:
+    """The options. Lengths of time become numbers of seconds."""
 
-    def __init__(self, connect: Connect, election: str, **given: Any) -> None:
-        super().__init__(**DEFAULTS | given, connect=connect, election=election)
-        if not callable(connect):
+    connect: Connect
+    election: str
+    identity: str | None = None
+    schema: str | None = None
+    seats: int | None = None
+    ttl: Any = None
+    heartbeat: Any = None
+    stop_timeout: Any = 10
+    logger: logging.Logger = LOGGER
+    on_elected: Callable[[Any], object] | None = None
+    on_ousted: Callable[[Any, Any], object] | None = None
+    on_error: Callable[[Any], object] | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.connect):
             raise TypeError("connect must be a function that opens a connection")
         suffix = f"/{self.seats}" if self.seats else ""
         names = {"election": 255 - len(suffix), "identity": 255, "schema": 63}

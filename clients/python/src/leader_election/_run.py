@@ -105,12 +105,6 @@ async def in_thread(function: Callable[..., Any], *args: Any, late: Any = bool) 
         raise
 
 
-def block(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in an event loop of its own."""
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        return runner.run(coroutine)
-
-
 class Driver:
     """Drives a state machine. The flavours say how functions of the user are called."""
 

@@ -1,12 +1,13 @@
 """Leader election with threads: psycopg's ``Connection``."""
 
 import _thread
+import asyncio
 import inspect
 import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -14,18 +15,14 @@ from ._elector import Machine
 from ._errors import tried
 from ._follow import FollowMachine, Leader
 from ._options import Connect, Length, Options, seconds
-from ._run import (
-    ENDING,
-    FAILURES,
-    BaseElector,
-    BaseFollower,
-    Driver,
-    block,
-    in_thread,
-    plainly,
-    start,
-)
+from ._run import ENDING, FAILURES, BaseElector, BaseFollower, Driver, in_thread, plainly, start
 from ._term import Term
+
+
+def block(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in an event loop of its own."""
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        return runner.run(coroutine)
 
 
 class ThreadDriver(Driver):
