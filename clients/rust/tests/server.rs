@@ -517,8 +517,7 @@ async fn s06<C: Connect>(connect: C) {
 async fn s07<C: Connect>(connect: C) {
     let Some(direct) = url("DATABASE_URL") else { return };
     let admin = admin(&direct).await;
-    ask(&admin, &format!("SELECT pg_advisory_lock(7); {TABLE}; SELECT pg_advisory_unlock(7)"))
-        .await;
+    ask(&admin, &format!("SELECT pg_advisory_xact_lock(7); {TABLE}")).await;
     for cron in [false, true] {
         let election = name("s07");
         let start = || {
@@ -711,8 +710,7 @@ async fn s10_pool_in_a_transaction() {
 async fn s07_panics<C: Connect>(connect: C) {
     let Some(direct) = url("DATABASE_URL") else { return };
     let admin = admin(&direct).await;
-    ask(&admin, &format!("SELECT pg_advisory_lock(7); {TABLE}; SELECT pg_advisory_unlock(7)"))
-        .await;
+    ask(&admin, &format!("SELECT pg_advisory_xact_lock(7); {TABLE}")).await;
     let (here, calls) = (name("panics"), AtomicU32::new(0));
     let schedule = move |last: SystemTime| {
         assert!(calls.fetch_add(1, SeqCst) > 0, "the first look");
