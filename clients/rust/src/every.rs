@@ -41,7 +41,7 @@ impl Schedule for Duration {
 impl<F: Fn(SystemTime) -> Option<SystemTime> + Send + Sync + 'static> Schedule for F {
     fn due(&self, last: SystemTime, now: SystemTime) -> Result<(SystemTime, bool)> {
         let next = |asked: &SystemTime| self(*asked).filter(|next| *next <= now);
-        let mut times = successors(next(&last), next);
+        let mut times = successors(Some(last).filter(|last| *last <= now), next).skip(1);
         // what is not later is passed over
         let time = times.by_ref().take(10_000).fold(last, SystemTime::max);
         let behind = times.next().is_some();
