@@ -8,6 +8,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -191,6 +192,21 @@ def test_failure_to_connect(error: BaseException, world: World) -> None:
     assert world.failure is None and world.called == ["connect"] * 3
     wanted = "40001" if isinstance(error, OfAsyncpg) else ""
     assert [e.sqlstate for e in world.errors] == [wanted] * 3
+
+
+def test_connect_that_catches_its_cancellation(monkeypatch: Any) -> None:
+    world = World("asyncio", monkeypatch)
+
+    async def opened(*_: Any) -> Any:
+        world.elector.stop()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(100)
+        return world.server
+
+    monkeypatch.setattr("leader_election._run.Link.open", opened)
+    world.run()
+    assert world.failure is None
+    assert not world.server.asked and world.server.closed
 
 
 @raised

@@ -245,6 +245,8 @@ class Driver:
             if not link:
                 forks = Link.forks
                 link = await Link.open(self.options.connect, self.beside)
+                if task.cancelling():  # and connect has caught that
+                    raise asyncio.CancelledError
                 if opens and forks != Link.forks:  # whose child would keep the session alive
                     raise LeaderElectionError("broken", "forked while the connection was opened")
                 if opens:  # else a pooler may share the server connection
