@@ -285,6 +285,16 @@ def test_coroutine_functions_given_to_threads(monkeypatch: Any) -> None:
     assert all("coroutine" in str(error) for error in world.errors)
 
 
+def test_no_function_is_no_job(world: World) -> None:
+    async def pages(_: Any) -> Any:
+        yield 1
+
+    for wrong in None, (page for page in "ab"), lambda _: (yield), pages:
+        world.elector = World.flavours[world.threads](print, "e", ttl=5)
+        world.call(world.elector.run, wrong)
+        assert isinstance(world.failure, TypeError) and not world.server.asked
+
+
 def test_a_job_that_looks_false(world: World) -> None:
     class Tasks(list[Any]):
         __call__ = world.function("job", lambda _: world.elector.stop())

@@ -156,6 +156,8 @@ class Driver:
         """
         if self._loop:
             raise RuntimeError("can be run once only")
+        if not callable(job) or inspect.isgeneratorfunction(job) or inspect.isasyncgenfunction(job):
+            raise TypeError("the job must be a function, and no generator function")
         self.job, self._loop = job, asyncio.get_running_loop()
         cancelled: asyncio.CancelledError | None = None
         put, machine = self._events.put_nowait, self.machine
