@@ -59,7 +59,7 @@ class Link:
     @classmethod
     async def open(cls, connect: Callable[[], Any], beside: Callable[..., Any]) -> "Link":
         """Open a connection, or enter the context manager that ``connect`` returns."""
-        made = context = await beside(connect)
+        made = context = await beside(connect, late=lambda late: getattr(late, "close", bool)())
         if hasattr(made, "pgconn"):
             context, made.prepare_threshold = None, None  # for the tasks of ``every``
         else:

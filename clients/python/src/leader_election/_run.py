@@ -94,8 +94,7 @@ def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Futur
 async def in_thread(function: Callable[..., Any], *args: Any, late: Any = bool) -> Any:
     """Call a function in a thread of its own, and wait for it.
 
-    If it is given up, late is called with what it returns then, and this dropped, which closes a
-    connection.
+    If it is given up, late is called with what it returns then.
     """
     call = start(function, *args)
     try:
