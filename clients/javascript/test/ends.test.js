@@ -449,20 +449,3 @@ test('what throws when the job is cancelled does not keep it from that', { skip 
   )
   assert.deepEqual([status, output.split('\n').sort()], [0, ['', 'ended', 'uncaught a listener']])
 })
-
-const skipClock = skip || (process.platform !== 'linux' && 'for Linux')
-test('a clock that fails ends the process', { skip: skipClock }, async () => {
-  const [status, output] = await execute(
-    `import { closeSync, readdirSync, readlinkSync } from 'node:fs'
-     const elector = new Elector(process.argv[1], process.argv[2], options)
-     const isClock = (fd) => readlinkSync('/proc/self/fd/' + fd) === '/proc/uptime'
-     const all = readdirSync('/proc/self/fd').filter((fd) => fd > 2)
-     await elector.run(() => new Promise(() => {
-       for (const fd of all) try { if (isClock(fd)) closeSync(Number(fd)) } catch {}
-     }))`,
-    db,
-    `js_clock_${process.pid}`,
-  )
-  assert.equal(status, 1)
-  assert.match(output, /EBADF/)
-})

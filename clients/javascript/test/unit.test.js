@@ -146,6 +146,14 @@ test('T3 the clock of other platforms is not the one that a test replaces', asyn
   }
 })
 
+test('T3 the clock goes on if it cannot be read any more', linux, async () => {
+  for (const read of [() => 0, assert.fail]) {
+    const before = clock()
+    const during = await replacing('readSync', read, () => sleep(50).then(clock))
+    assert.ok(before + 35 < during && during <= clock() + 10, `${before} ${during}`)
+  }
+})
+
 const quiet = { info() {}, error() {} }
 
 /** A pool whose server gives these answers. */
