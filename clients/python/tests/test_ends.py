@@ -7,6 +7,7 @@ import concurrent.futures
 import pickle
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import Server, until
+from psycopg import OperationalError
 from psycopg.pq import TransactionStatus
 
 import leader_election
@@ -207,6 +209,27 @@ def test_connect_that_catches_its_cancellation(monkeypatch: Any) -> None:
     world.run()
     assert world.failure is None
     assert not world.server.asked and world.server.closed
+
+
+def test_expelling_has_one_deadline(monkeypatch: Any) -> None:
+    world = World("asyncio", monkeypatch)
+    answers = [[11], [7], [True, 12]]  # which another session has given
+
+    async def opened(*_: Any) -> Any:
+        if not answers:
+            await asyncio.sleep(0.4)
+            throw(OperationalError("refused"))
+        return world.server
+
+    async def ask(*_: Any) -> Any:
+        return answers.pop(0)
+
+    monkeypatch.setattr(world.server, "ask", ask)
+    monkeypatch.setattr("leader_election._run.Link.open", opened)
+    world.elector = AsyncElector(print, "e", heartbeat=3)
+    begun = time.monotonic()
+    world.call(world.elector.run, bool)
+    assert world.failure.kind == "pooler" and time.monotonic() - begun < 3
 
 
 @raised

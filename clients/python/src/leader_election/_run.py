@@ -193,10 +193,11 @@ class Driver:
         """Say in words what is wrong, and wait a moment for what still runs."""
         with suppress(Exception):
             if error and error.kind == "pooler":
-                for _ in range(10):  # it can run in the session that it ends, as can another
-                    with suppress(OperationalError):
-                        await self.once(*self.machine.statement("expel"))
-                        break
+                async with asyncio.timeout(self.machine.limit):
+                    for _ in range(10):  # it can run in the session that it ends, as can another
+                        with suppress(OperationalError):
+                            await self.once(*self.machine.statement("expel"))
+                            break
             elif error and error.kind == "extension":
                 schema, base = await self.once(DIAGNOSE)
                 if schema is None:
