@@ -64,7 +64,7 @@ class Options:
         for what, most in numbers.items():
             value, least = seconds(getattr(self, what)), 0.001 if what == "stop_timeout" else 1
             setattr(self, what, value)
-            if value is not None and not least <= value <= most:
+            if (value is not None or what == "stop_timeout") and not least <= value <= most:
                 raise ValueError(f"{what} must be from {least} to {most}")
         self._host, self._number = socket.gethostname(), next(_numbers) & 0xFFFF
 
