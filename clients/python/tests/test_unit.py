@@ -37,7 +37,7 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
     for options in {"ttl": 0.5}, {"seats": 0}, {"identity": ""}, {"heartbeat": float("nan")}:
         with pytest.raises(ValueError, match=next(iter(options))):
             elector(print, "e", **options)
-    ill = {"connect": "postgresql://", "no": 1, "election": 5, "ttl": "15"}
+    ill = {"connect": "postgresql://", "no": 1, "election": 5, "ttl": "15", "stop_timeout": None}
     for wrong in ({name: value} for name, value in ill.items()):
         with pytest.raises(TypeError):
             elector(**({"connect": print, "election": "e"} | wrong))
@@ -54,6 +54,12 @@ def test_t1_wrong_options_are_refused(elector: Any) -> None:
             every(print, text, print)
         with pytest.raises(ValueError, match="zone"):
             every(print, 60, print, zone=UTC)
+
+
+def test_what_is_no_exception_is_not_reported() -> None:
+    text: Any = "text"
+    with pytest.raises(TypeError):
+        Term(Elector(print, "e")._driver.machine, "e", 7).report(text)
 
 
 def test_public_names() -> None:

@@ -314,7 +314,7 @@ class Machine:
         if error is not None and returned == "job" and self._once and not self._over:
             self._result = LeaderElectionError.of(error, "job")
         elif error is not None:
-            self._on_note("job" if returned == "job" else "callback", error)
+            self._on_note(LeaderElectionError.of(error, "job" if returned == "job" else "callback"))
         self._report_at = inf
         if returned == "job":
             self._cancel("job returned" if error is None else "job failed")
@@ -327,8 +327,8 @@ class Machine:
         if self._phase != "leaving":
             self._do(self._phase, self.term, self._reason)
 
-    def _on_note(self, kind: Kind, error: BaseException) -> None:
-        self._report(LeaderElectionError.of(error, kind))
+    def _on_note(self, error: LeaderElectionError) -> None:
+        self._report(error)
 
     def _report_slow(self) -> None:
         self._report_at, is_job = inf, self._phase == "job"

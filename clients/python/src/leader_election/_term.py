@@ -10,7 +10,7 @@ from datetime import datetime
 from math import inf
 from typing import Any, Protocol, TypeVar, overload
 
-from ._errors import LostError
+from ._errors import LeaderElectionError, LostError
 from ._options import Length, seconds
 
 Result = TypeVar("Result", covariant=True)  # noqa: PLC0105
@@ -124,7 +124,7 @@ class BaseTerm:
 
     def report(self, error: BaseException) -> None:
         """Report an error of a part of the job, which goes on. Its kind is ``task``."""
-        self._machine.driver.put("note", "task", error)
+        self._machine.driver.put("note", LeaderElectionError.of(error, "task"))
 
     @overload
     def guard(self, transaction: AsyncTransaction) -> Awaitable[None]: ...
