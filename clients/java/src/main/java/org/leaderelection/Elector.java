@@ -228,7 +228,6 @@ public final class Elector extends Run {
   void look() {
     Thread thread = working;
     if (thread == null || thread.isAlive() || !events.isEmpty()) return;
-    returned(
-        thread, new LeaderElectionException(ErrorKind.JOB, "there is no thread for the job", null));
+    returned(thread, new LeaderElectionException(ErrorKind.JOB, "the job has no thread", null));
   }
 }

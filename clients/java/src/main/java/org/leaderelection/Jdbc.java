@@ -31,7 +31,8 @@ final class Jdbc implements AutoCloseable {
          OR name = 'client_connection_check_interval' AND setting = '0'""";
 
   private static final boolean PGJDBC =
-      Jdbc.class.getResource("/org/postgresql/PGConnection.class") != null;
+      !CompletableFuture.runAsync(() -> PGConnection.class.getName(), Runnable::run)
+          .isCompletedExceptionally(); // there is such a class
 
   private final DataSource dataSource;
   private final @Nullable Run keeper; // is told of the end; null: not kept for the next statement

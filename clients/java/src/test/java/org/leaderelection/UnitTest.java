@@ -8,8 +8,12 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.lang.module.Configuration;
+import java.lang.module.ModuleFinder;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
+import java.net.URI;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
@@ -22,16 +26,19 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
+import java.util.spi.ToolProvider;
 import java.util.stream.Stream;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -232,6 +239,24 @@ class UnitTest {
     assertThrows(ClassCastException.class, () -> elector.run(UnitTest::sleep));
     assertEquals(Elector.State.STOPPED, elector.state());
     assertEquals(Elector.Health.STOPPED, elector.health());
+  }
+
+  /** A class of a named module does not find the resources of another one. */
+  @Test
+  void findsDriverFromModule(@TempDir Path folder) throws Exception {
+    String jar = folder.resolve("elections.jar").toString();
+    URI classes = Jdbc.class.getProtectionDomain().getCodeSource().getLocation().toURI();
+    String[] pack = {"cf", jar, "-C", Path.of(classes).toString(), "."};
+    assertEquals(0, ToolProvider.findFirst("jar").orElseThrow().run(System.out, System.err, pack));
+    ModuleLayer boot = ModuleLayer.boot();
+    ModuleFinder module = ModuleFinder.of(Path.of(jar));
+    Configuration found =
+        boot.configuration().resolve(module, ModuleFinder.of(), Set.of("elections"));
+    ModuleLayer layer = boot.defineModulesWithOneLoader(found, Jdbc.class.getClassLoader());
+    Field pgjdbc =
+        layer.findLoader("elections").loadClass(Jdbc.class.getName()).getDeclaredField("PGJDBC");
+    pgjdbc.setAccessible(true);
+    assertTrue(pgjdbc.getBoolean(null));
   }
 
   @ParameterizedTest
