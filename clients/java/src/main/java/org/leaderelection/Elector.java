@@ -228,6 +228,6 @@ public final class Elector extends Run {
   void look() {
     Thread thread = working;
     if (thread == null || thread.isAlive() || !events.isEmpty()) return;
-    returned(thread, new LeaderElectionException(ErrorKind.JOB, "the job has no thread", null));
+    returned(thread, LeaderElectionException.of(ErrorKind.JOB, new OutOfMemoryError("no thread")));
   }
 }

@@ -241,6 +241,26 @@ class UnitTest {
     assertEquals(Elector.Health.STOPPED, elector.health());
   }
 
+  /** As if no thread could be started: the job's error lets its thread end at once. */
+  @Test
+  void tryRunWithoutThread() {
+    SQLException error =
+        new SQLException() {
+          private static final long serialVersionUID = 1;
+
+          @Override
+          public String getSQLState() {
+            throw new IllegalStateException("in getSQLState");
+          }
+        };
+    Job job =
+        term -> {
+          throw error;
+        };
+    Elector elector = election.build().newElector();
+    assertThrows(OutOfMemoryError.class, () -> elector.tryRun(Duration.ZERO, job));
+  }
+
   /** A class of a named module does not find the resources of another one. */
   @Test
   void findsDriverFromModule(@TempDir Path folder) throws Exception {
