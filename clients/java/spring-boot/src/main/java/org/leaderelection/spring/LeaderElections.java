@@ -3,7 +3,9 @@ package org.leaderelection.spring;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
 import java.util.function.Function;
 import java.util.stream.Collectors;
 import org.leaderelection.Elector;
@@ -67,16 +69,18 @@ public final class LeaderElections implements SmartLifecycle {
     candidates.values().forEach(Candidate::start);
   }
 
-  /** Stops beside the caller, so that Spring can give up. */
+  /** Stops all elections at the same time, beside the caller, so that Spring can give up. */
   @Override
   public void stop(Runnable callback) {
-    new Thread(
-            () -> {
-              stop();
-              callback.run();
-            },
-            "leader-election stop")
-        .start();
+    Executor threads = task -> new Thread(task, "leader-election stop").start();
+    synchronized (this) {
+      running = false;
+    }
+    CompletableFuture<?>[] closed =
+        candidates.values().stream()
+            .map(candidate -> CompletableFuture.runAsync(candidate.elector::close, threads))
+            .toArray(CompletableFuture[]::new);
+    CompletableFuture.allOf(closed).whenComplete((done, error) -> callback.run());
   }
 
   @Override

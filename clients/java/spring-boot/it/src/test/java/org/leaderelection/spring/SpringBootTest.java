@@ -1,5 +1,6 @@
 package org.leaderelection.spring;
 
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -19,6 +20,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -341,6 +343,34 @@ class SpringBootTest {
     begun.await();
     elections.stop();
     told.get();
+  }
+
+  @Test
+  void waitsForAllElectionsAtTheSameTime() throws Exception {
+    begin(InheritingApp.class, "leader-election.stop-timeout=1s");
+    LeaderElections elections = copies.get(0).getBean(LeaderElections.class);
+    CountDownLatch end = new CountDownLatch(1);
+    CountDownLatch begun = new CountDownLatch(3);
+    for (String name : List.of(NAME, NAME + " 2", NAME + " 3")) {
+      Candidate candidate = elections.candidate(name);
+      eventually(() -> candidate.elector.state() == Elector.State.LEADING);
+      Candidate.Work work =
+          () -> {
+            begun.countDown();
+            for (; end.getCount() > 0; Thread.interrupted()) LockSupport.parkNanos(10_000_000);
+          };
+      Executable loop =
+          () -> {
+            for (; end.getCount() > 0; Thread.sleep(20)) candidate.ifLeading(work);
+          };
+      new Thread(() -> assertDoesNotThrow(loop)).start();
+    }
+    begun.await();
+    CountDownLatch stopped = new CountDownLatch(1);
+    elections.stop(stopped::countDown);
+    boolean inTime = stopped.await(11, TimeUnit.SECONDS);
+    end.countDown();
+    assertTrue(inTime); // and not 6 s for each
   }
 
   @Test
