@@ -117,8 +117,9 @@ BEGIN
 				'wait for their transactions to end.';
 	END IF;
 	-- their owners could change what the script keeps, or what roles find that search the schema.
-	-- pg_shdepend does not list roles that initdb has created, as pg_monitor.  Any role with CREATE on
-	-- the database can create a trusted extension here.  Its objects are the bootstrap superuser's.
+	-- pg_shdepend does not list roles that initdb has created, as pg_monitor.  Extensions are
+	-- left out: any role with CREATE on the database can create a trusted one here, whose objects are
+	-- the bootstrap superuser's.
 	SELECT string_agg(format('SELECT pg_describe_object(tableoid, oid, 0) AS what, %I AS role FROM %s '
 			'WHERE %I = ''le''::regnamespace AND %1$I NOT IN (%4$s, 10)', o.attname, c.oid::regclass,
 			n.attname, login), ' UNION ALL ')
@@ -138,7 +139,8 @@ BEGIN
 			DETAIL = format('The owner of %s is "%s".', other.what, pg_get_userbyid(other.role)),
 			HINT = 'Drop them, or use another schema.';
 	END IF;
-	-- whose leaders this edition would not see, and whose owner could drop what replaces its functions
+	-- This edition would not see the leaders of that one.  The functions that it replaces would remain
+	-- members of the extension, which its owner can drop.
 	IF EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'le'::regnamespace
 			   AND p.proname = '_le_origin' AND p.probin IS NOT NULL) THEN
 		RAISE object_not_in_prerequisite_state USING
