@@ -240,7 +240,7 @@ reap(void)
 #endif
 }
 
-/* Send a signal to the command, which gets it at once though it is stopped */
+/* Send a signal to the command, which gets it at once even if it is stopped */
 static void
 signal_command(int signal_number)
 {
