@@ -258,6 +258,21 @@ def test_raised_beside_threads(error: BaseException, monkeypatch: Any) -> None:
     assert world.failure is None and world.called.count("on_error") == 2
 
 
+def test_generator_function_in_every(world: World) -> None:
+    def task(*_: Any) -> Any:
+        yield
+
+    def on_error(error: Any) -> None:
+        world.errors.append(error)
+        world.elector.stop()
+
+    make: Any = leader_election.every if world.threads else aio.every
+    job = make(SyncConnection if world.threads else AsyncConnection, 1, task)
+    world.elector = world.flavours[world.threads](print, "e", ttl=5, on_error=on_error)
+    world.call(world.elector.run, job)
+    assert "generator" in str(world.errors[0]) and world.errors[0].kind == "task"
+
+
 @raised
 def test_raised_by_connect_of_threads(error: BaseException, monkeypatch: Any) -> None:
     world = World("threads", monkeypatch)

@@ -63,7 +63,10 @@ def commits_each(transaction: Any) -> bool:
 
 async def settled(value: Any) -> Any:
     """Return a value, which may have to be awaited."""
-    return await value if inspect.isawaitable(value) else value
+    value = await value if inspect.isawaitable(value) else value
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise TypeError("a generator was returned, which has done nothing yet")
+    return value
 
 
 def finished(doing: Coroutine[Any, Any, Any]) -> Any:
