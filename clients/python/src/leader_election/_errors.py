@@ -29,7 +29,9 @@ class LeaderElectionError(Exception):
         cause -- the exception that has caused it (default None)
         """
         super().__init__(message)
-        self.kind, self.sqlstate, self.hint, self.__cause__ = kind, sqlstate, hint, cause
+        self.kind, self.sqlstate, self.hint = kind, sqlstate, hint
+        if cause is not None:  # None would hide an exception that is being handled
+            self.__cause__ = cause
 
     def __reduce__(self) -> Any:  # to go to another process
         return type(self), (self.kind, str(self), self.sqlstate, self.hint)
