@@ -290,6 +290,40 @@ def test_cancelled_again_by_a_cancel_scope(election: str, monkeypatch: Any) -> N
     assert ended == ["tidied", "resigned"] and "le_resign" in server.asked[-1]
 
 
+def test_follower_is_iterated_once(flavour: str, monkeypatch: Any) -> None:
+    told, open_gate = [], threading.Event()
+
+    class Observed(Server):
+        async def ask(self, sql: str, *_: Any) -> list[Any]:
+            self.asked.append(sql)
+            while len(self.asked) > 2 and not open_gate.is_set():
+                await asyncio.sleep(0.01)
+            return [1, len(self.asked), "i", None]
+
+    Observed(monkeypatch)
+    follow: Any = leader_election.follow if flavour == "threads" else aio.follow
+    follower = follow(print, "e")
+
+    async def iterate_in_task() -> None:
+        async for leader in follower:
+            told.append(leader)
+
+    def iterate() -> None:
+        for leader in follower if flavour == "threads" else [asyncio.run(iterate_in_task())]:
+            told.append(leader)
+
+    first = threading.Thread(target=iterate)
+    first.start()
+    until(lambda: told)
+    with pytest.raises(RuntimeError, match="once only"):
+        iterate()
+    open_gate.set()
+    until(lambda: len(told) > 5)  # the first one goes on
+    follower.stop()
+    first.join(10)
+    assert not first.is_alive()
+
+
 def test_health_is_asked_by_another_thread_while_a_term_ends() -> None:
     class Ending(Machine):
         @property

@@ -110,6 +110,7 @@ class Driver:
     beside = staticmethod(in_task)
     new_term: type[BaseTerm] = AsyncTerm
     job: Callable[[Any], Any]
+    _driven = False
     _loop: asyncio.AbstractEventLoop | None = None
     _link: Link | None = None  # unless a statement is on its way
     _asking: asyncio.Future[Any] | None = None
@@ -148,16 +149,20 @@ class Driver:
     def look(self) -> None:
         """Look whether all is well, once a second at least."""
 
-    async def drive(self, job: Callable[[Any], Any], *begin: Any) -> BaseException | None:
+    def drive(self, job: Callable[[Any], Any], *begin: Any) -> Coroutine[Any, Any, Any]:
         """Drive the state machine. Returns what is to be raised.
 
         If this is cancelled, that is a stop. If it is cancelled again, it ends at once.
         """
-        if self._loop:
+        if self._driven:
             raise RuntimeError("can be run once only")
         if not callable(job) or inspect.isgeneratorfunction(job) or inspect.isasyncgenfunction(job):
             raise TypeError("the job must be a function, and no generator function")
-        self.job, self._loop = job, asyncio.get_running_loop()
+        self._driven, self.job = True, job
+        return self._drive_on(*begin)
+
+    async def _drive_on(self, *begin: Any) -> BaseException | None:
+        self._loop = asyncio.get_running_loop()
         cancelled: asyncio.CancelledError | None = None
         put, machine = self._events.put_nowait, self.machine
         put(begin)
