@@ -23,7 +23,6 @@ import org.jspecify.annotations.Nullable;
 public final class LeaderElection {
   private static final Duration SECOND = Duration.ofSeconds(1);
   private static final Duration DAY = Duration.ofDays(1);
-  private static final String PROCESS = host() + ":" + ProcessHandle.current().pid() + ":";
   private static final AtomicInteger IDENTITIES = new AtomicInteger(new Random().nextInt());
 
   private final Builder options;
@@ -300,7 +299,8 @@ public final class LeaderElection {
   }
 
   static String newIdentity() {
-    return PROCESS + HexFormat.of().toHexDigits((short) IDENTITIES.incrementAndGet());
+    String number = HexFormat.of().toHexDigits((short) IDENTITIES.incrementAndGet());
+    return host() + ":" + ProcessHandle.current().pid() + ":" + number;
   }
 
   private static String host() {
