@@ -186,7 +186,7 @@ public final class Elector extends Run {
 
   @Override
   void cancel() {
-    working.interrupt();
+    if (working != null) working.interrupt(); // there can have been no memory for the thread
   }
 
   @Override

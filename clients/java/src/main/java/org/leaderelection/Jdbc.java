@@ -122,7 +122,7 @@ final class Jdbc implements AutoCloseable {
   }
 
   /** Ends the transaction that a pool's connection may be in: no lease would begin there. */
-  static void autoCommit(Connection connection) throws SQLException {
+  private static void autoCommit(Connection connection) throws SQLException {
     connection.setAutoCommit(false);
     connection.rollback(); // which asks nothing if there is none
     connection.setAutoCommit(true);
