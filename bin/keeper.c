@@ -240,14 +240,18 @@ reap(void)
 #endif
 }
 
-/* Send a signal to the command, which gets it at once even if it is stopped */
+/*
+ * Send a signal to the command, which gets it at once even if it is stopped,
+ * unless it is about the size of the window
+ */
 static void
 signal_command(int signal_number)
 {
 	if (kept.ended)
 		return;
 	kill(-kept.command, signal_number);
-	kill(-kept.command, SIGCONT);
+	if (signal_number != SIGWINCH)
+		kill(-kept.command, SIGCONT);
 }
 
 /* Begin to stop all that is left of the command */
