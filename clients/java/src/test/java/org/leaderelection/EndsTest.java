@@ -6,7 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.time.Duration;
 import java.time.Instant;
@@ -18,7 +17,6 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Supplier;
 import org.junit.jupiter.api.AfterEach;
@@ -204,34 +202,6 @@ class EndsTest {
       if (!place.equals("logger")) UnitTest.until(() -> copy.errors.size() == 1);
     }
     for (Copy copy : copies) copy.stopsWell();
-  }
-
-  @ParameterizedTest
-  @ValueSource(booleans = {false, true})
-  void threadThatDies(boolean lease) throws Exception {
-    assumeTrue(Runtime.version().feature() < 20, "there is no Thread.stop any more");
-    List<Copy> copies = new ArrayList<>();
-    for (int i = 0; i < 30; i++) {
-      copies.add(new Copy("dies" + i, lease, "none", () -> null));
-    }
-    Thread.sleep(300);
-    for (Copy copy : copies) {
-      UnitTest.until(() -> copy.working);
-      kill(copy.elector.working);
-      long spin = System.nanoTime() + ThreadLocalRandom.current().nextInt(200_000);
-      while (System.nanoTime() < spin) Thread.onSpinWait();
-      kill(copy.elector.working);
-    }
-    for (Copy copy : copies) {
-      UnitTest.until(() -> copy.elector.terms() >= 2 && copy.working);
-      assertTrue(copy.elector.errors() >= 1);
-    }
-    for (Copy copy : copies) copy.stopsWell();
-  }
-
-  /** Ends a thread anywhere, as nothing else can any more. */
-  private static void kill(Thread thread) throws ReflectiveOperationException {
-    if (thread != null) Thread.class.getMethod("stop").invoke(thread);
   }
 
   @Test
