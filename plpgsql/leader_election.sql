@@ -59,7 +59,9 @@
  *
  * Security.  All functions that read or change the tables are SECURITY DEFINER
  * with search_path = pg_catalog, pg_temp; internal ones are called by these
- * alone, and are revoked from PUBLIC.  A procedure that commits cannot have a
+ * alone, and are revoked from PUBLIC.  The types of variables are written with a
+ * schema: a session keeps those that plpgsql_validator() has found, which any role can
+ * call, with a search_path of its own.  A procedure that commits cannot have a
  * search_path of its own, so procedures contain COMMIT, SET TRANSACTION and
  * calls with a schema, but no operator, cast or table.  The functions that
  * they call are open to all roles, and trust no argument.
@@ -307,7 +309,7 @@ END $$;
 -- operation, as ANALYZE is.  Elsewhere it does nothing.
 CREATE OR REPLACE FUNCTION le._le_has_role(role oid) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-	caller name := le._le_caller();
+	caller pg_catalog.name := le._le_caller();
 BEGIN
 	RETURN CASE current_setting('is_superuser') WHEN 'on' THEN quote_ident(caller)::regrole = role
 		ELSE pg_has_role(caller, role, 'USAGE') END;
@@ -414,9 +416,9 @@ END $$;
 -- of a leader must not keep the next one from being elected.
 CREATE OR REPLACE FUNCTION le._le_json(value text) RETURNS text LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
-	json text := to_json(value)::text;
-	utf8 bytea := convert_to(json, 'SQL_ASCII');	-- as it is
-	ascii text := '';
+	json pg_catalog.text := to_json(value)::text;
+	utf8 pg_catalog.bytea := convert_to(json, 'SQL_ASCII');	-- as it is
+	ascii pg_catalog.text := '';
 	b integer;
 	code integer;
 BEGIN
@@ -503,7 +505,7 @@ END $$;
 -- What a start of the server does not change: the database in 40 bits, below the timeline
 CREATE OR REPLACE FUNCTION le._le_place() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-	server text;
+	server pg_catalog.text;
 BEGIN
 	BEGIN
 		server := (SELECT c.system_identifier FROM pg_control_system() c)::text;
@@ -796,7 +798,7 @@ CREATE OR REPLACE FUNCTION le._le_add(name text, patience interval) RETURNS bool
 	LANGUAGE plpgsql SET lock_timeout = 0 AS $$
 #variable_conflict use_variable
 DECLARE
-	caller oid := quote_ident(le._le_caller())::regrole;
+	caller pg_catalog.oid := quote_ident(le._le_caller())::regrole;
 	most integer := (SELECT s.max_elections_per_role FROM le.le_settings s);
 BEGIN
 	IF (SELECT count(*) FROM le.le_elections t WHERE t.creator = caller) >= most THEN
@@ -923,11 +925,11 @@ RETURNS bigint LANGUAGE plpgsql SET lock_timeout = 0 AS $$
 #variable_conflict use_variable
 DECLARE
 	waits boolean := patience IS NOT NULL;
-	until timestamptz := clock_timestamp() + patience;
+	until pg_catalog.timestamptz := clock_timestamp() + patience;
 	thorough boolean := waits OR random() < 0.2;
 	e le.le_elections;
 	seen le.le_elections;
-	over text;			-- why the last term is over, NULL: it runs
+	over pg_catalog.text;	-- why the last term is over, NULL: it runs
 	squatted boolean;	-- pass over what holds the line
 	suspect bigint;		-- beacon whose line this session has suspected before
 	held le.le_elections;	-- what this candidate saw when it awaited the line in vain
@@ -1070,8 +1072,8 @@ CREATE OR REPLACE FUNCTION le._le_begin(e le.le_elections, scope text, lasts int
 RETURNS bigint LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
-	client text := session_user || '@' || COALESCE(host(inet_client_addr()), 'local');
-	application text := NULLIF(current_setting('application_name'), '');
+	client pg_catalog.text := session_user || '@' || COALESCE(host(inet_client_addr()), 'local');
+	application pg_catalog.text := NULLIF(current_setting('application_name'), '');
 BEGIN
 	PERFORM le._le_durable();	-- so that its token is not given out again
 	UPDATE le.le_elections t SET token = nextval('le.le_token_seq'), scope = scope, lasts = lasts,
@@ -1133,7 +1135,7 @@ CREATE OR REPLACE FUNCTION le._le_wait(name text, scope text, lasts interval, id
 	timeout interval, lock_timeout text)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-	started timestamptz := clock_timestamp();
+	started pg_catalog.timestamptz := clock_timestamp();
 	patience interval;
 	token bigint;
 BEGIN
@@ -1272,7 +1274,7 @@ CREATE OR REPLACE FUNCTION le._le_led(name text, token bigint, identity text)
 #variable_conflict use_variable
 DECLARE
 	e le.le_elections;
-	d record;
+	d pg_catalog.record;
 BEGIN
 	PERFORM le._le_require_primary() WHERE token IS NOT NULL;
 	SELECT * INTO e FROM le.le_elections t WHERE t.name = name COLLATE "C";
@@ -1570,8 +1572,8 @@ CREATE OR REPLACE FUNCTION le._le_guard_row(name text, token bigint) RETURNS le.
 #variable_conflict use_variable
 DECLARE
 	e le.le_elections;
-	d record;
-	over text;
+	d pg_catalog.record;
+	over pg_catalog.text;
 	mine boolean := le._le_require_primary();
 BEGIN
 	FOR i IN 1 .. 2 LOOP
@@ -1632,7 +1634,7 @@ END $$;
 -- token.  A rollback to a savepoint takes back the setting with the guard.
 CREATE OR REPLACE FUNCTION le._le_tell_guard(token bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-	guards text := COALESCE(current_setting('leader_election_sql.guards', true), '');
+	guards pg_catalog.text := COALESCE(current_setting('leader_election_sql.guards', true), '');
 BEGIN
 	IF position(' ' || token || ' ' IN guards) = 0 THEN
 		guards := set_config('leader_election_sql.guards', rtrim(guards) || ' ' || token || ' ',
@@ -1657,8 +1659,8 @@ COMMENT ON FUNCTION le.le_assert_leader(text, bigint) IS
 CREATE OR REPLACE FUNCTION le.le_guard()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	setting text := current_setting('leader_election.token', true);
-	guards text := current_setting('leader_election_sql.guards', true);
+	setting pg_catalog.text := current_setting('leader_election.token', true);
+	guards pg_catalog.text := current_setting('leader_election_sql.guards', true);
 	e le.le_elections;
 	token bigint;
 	told boolean;
@@ -1705,7 +1707,7 @@ CREATE OR REPLACE FUNCTION le._le_record_job(name text, due timestamptz, token b
 	RETURNS boolean LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
-	caller oid := quote_ident(le._le_caller())::regrole;
+	caller pg_catalog.oid := quote_ident(le._le_caller())::regrole;
 	most integer := (SELECT s.max_elections_per_role FROM le.le_settings s);
 BEGIN
 	UPDATE le._le_once_done o SET due = due, token = token WHERE o.name = name COLLATE "C"
@@ -1816,7 +1818,7 @@ CREATE OR REPLACE FUNCTION le._le_campaign(name text, timeout interval, ttl inte
 	started timestamptz, caller name[], atomic boolean, INOUT token bigint, INOUT waits boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
+	scope pg_catalog.text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
 	first boolean := waits IS NULL;
 	lasts interval;
 	patience interval;
@@ -1847,7 +1849,7 @@ CREATE OR REPLACE FUNCTION le._le_campaign_many(names text[], timeout interval, 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-	scope text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
+	scope pg_catalog.text := CASE WHEN ttl IS NULL THEN 'session' ELSE 'lease' END;
 	lasts interval;
 	pause interval;
 	e le.le_elections;
@@ -2158,7 +2160,7 @@ END $$;
 CREATE OR REPLACE FUNCTION le.le_depose(name text, reason text DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	d record;
+	d pg_catalog.record;
 BEGIN
 	-- a superuser, or the owner, by its own rights: those of the current user
 	IF pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = 'le.le_elections'::regclass),
@@ -2188,9 +2190,9 @@ CREATE OR REPLACE FUNCTION le._le_terms(one text)
 		renewed_at timestamptz, renewals bigint, expires_in interval, value text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	names text[];
+	names pg_catalog.text[];
 	void bigint := COALESCE(pg_sequence_last_value('le.le_void_seq'), 0);
-	now timestamptz := clock_timestamp();
+	now pg_catalog.timestamptz := clock_timestamp();
 BEGIN
 	-- a copy in another database, before its first bid
 	IF le._le_is_copy() THEN

@@ -28,6 +28,14 @@ subtest 'installation' => sub {
 	is(ask($admin, q{SELECT rolsuper OR rolcreaterole OR rolcreatedb FROM pg_roles WHERE rolname = 'le_own'}), 'f', 'and has no other rights');
 	is(ask($admin, q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'le'::regnamespace AND prosecdef
 		AND NOT coalesce(proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)}), '0', 'each SECURITY DEFINER function has a fixed path');
+	# with which a role can have a function compiled, also one that then runs as its owner in that session
+	my $validator = session($node);
+	ask($validator, 'CREATE SCHEMA shells', q{DO $$ DECLARE name text; BEGIN FOR name IN SELECT typname FROM pg_type WHERE typnamespace = 'pg_catalog'::regnamespace
+		LOOP EXECUTE format('CREATE TYPE shells.%I', name); END LOOP; END $$}, 'SET search_path = shells, pg_catalog');
+	is(ask($validator, q{SELECT count(plpgsql_validator(p.oid)) > 50 FROM pg_proc p JOIN pg_language l ON l.oid = prolang AND lanname = 'plpgsql'
+		WHERE pronamespace = 'le'::pg_catalog.regnamespace}), 't', 'no variable has a type of the search_path') or diag($validator->{messages});
+	ask($validator, 'SET client_min_messages = warning', 'DROP SCHEMA shells CASCADE');
+	end_session($validator);
 	is(ask($admin, q{SELECT string_agg(proname, ' ' ORDER BY proname) FROM pg_proc WHERE pronamespace = 'le'::regnamespace AND (NOT prosecdef OR proname LIKE '\_le\_old%')
 		AND prokind = 'f' AND proname LIKE '\_le%' AND has_function_privilege('app', oid, 'EXECUTE')}), '_le_candidates _le_leaders', 'internal functions are closed, but those of the views');
 	is(ask($admin, q{SELECT string_agg(oid::regprocedure::text, ' ') FROM pg_proc WHERE pronamespace = 'le'::regnamespace
