@@ -323,6 +323,17 @@ def test_coroutine_functions_given_to_threads(monkeypatch: Any) -> None:
     assert all("coroutine" in str(error) for error in world.errors)
 
 
+def test_generator_that_a_function_returns(world: World) -> None:
+    def generator(number: int) -> Any:
+        if number == 1:
+            return (page for page in "ab")
+        return world.elector.stop()
+
+    world.run(job=generator, on_elected=lambda number: generator(1) if number == 1 else None)
+    assert [error.kind for error in world.errors] == ["callback", "job"]
+    assert all("generator" in str(error) for error in world.errors)
+
+
 def test_no_function_is_no_job(world: World) -> None:
     async def pages(_: Any) -> Any:
         yield 1

@@ -22,7 +22,7 @@ from ._errors import Kind, LeaderElectionError, permanent
 from ._follow import FollowMachine, Leader
 from ._options import LOGGER, Connect, Health, Length, Options, Reason, State, Statement
 from ._psycopg import Link
-from ._term import AsyncTerm, BaseTerm, settled
+from ._term import AsyncTerm, BaseTerm, done, settled
 
 T = TypeVar("T", bound=BaseTerm)
 SETTINGS = """
@@ -69,7 +69,7 @@ def plainly(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function that must not be a coroutine function."""
     if inspect.isawaitable(result := function(*args)):
         raise TypeError("a coroutine function was given to threads: use asyncio's names")
-    return result
+    return done(result)
 
 
 def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Future[Any]":

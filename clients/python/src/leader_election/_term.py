@@ -61,12 +61,16 @@ def commits_each(transaction: Any) -> bool:
     return getattr(connection, "autocommit", False) and status == 0  # which is idle
 
 
-async def settled(value: Any) -> Any:
-    """Return a value, which may have to be awaited."""
-    value = await value if inspect.isawaitable(value) else value
+def done(value: Any) -> Any:
+    """Return what a function of the user has returned, unless it has done nothing yet."""
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         raise TypeError("a generator was returned, which has done nothing yet")
     return value
+
+
+async def settled(value: Any) -> Any:
+    """Return a value, which may have to be awaited."""
+    return done(await value if inspect.isawaitable(value) else value)
 
 
 def finished(doing: Coroutine[Any, Any, Any]) -> Any:
