@@ -91,8 +91,13 @@ export function follow(db, election, options = {}) {
     },
     cancel() {
       stream = undefined
-      stop()
     },
   }
-  return new ReadableStream(changes, { highWaterMark: 0 }).values()
+  const values = new ReadableStream(changes, { highWaterMark: 0 }).values()
+  const leave = /** @type {any} */ (values).return.bind(values)
+  values.return = () => {
+    stop() // as that of a stream waits for the next change
+    return leave()
+  }
+  return values
 }

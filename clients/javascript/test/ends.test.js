@@ -309,6 +309,25 @@ test('a pool that fails with anything does not end a follower', async () => {
   await Promise.all(all)
 })
 
+test('return of a follower does not wait for a change', async (t) => {
+  let closed = 0
+  const observed = { rows: [[true]] }
+  const query = async ({ text }) => (/le_observe/.test(text) ? new Promise(() => {}) : observed)
+  for (const begun of [true, false]) {
+    const stop = new AbortController()
+    t.after(() => stop.abort())
+    const pool = makePool({ query, release: () => closed++ })
+    const changes = follow(pool, 'e', { signal: stop.signal })
+    const next = begun && changes.next()
+    await sleep(20)
+    const ends = Promise.all([next, changes.return()]).then(([end]) => end)
+    const end = begun && { value: undefined, done: true }
+    assert.deepEqual(await Promise.race([ends, sleep(2000, 'hangs')]), end)
+    assert.deepEqual(await changes.next(), { value: undefined, done: true })
+  }
+  assert.equal(closed, 1)
+})
+
 /** Let a job of a point in time work until two errors were reported and a task has been done. */
 async function untilDone(schedule, task, change) {
   let commits = 0
