@@ -1,55 +1,15 @@
 // The state machine of an elector. It is pure: `step` gets the time and what has happened, and
 // returns what is to be done. The cases of ../../conformance run on it.
 import { LeaderElectionError, LostError, permanent, poolerError, silence } from './errors.js'
+import { Tenure } from './term.js'
 
-/** @import { ElectorState, OustedReason } from '../index.js' */
+/** @import { ElectorState } from '../index.js' */
 /** @typedef {{ serial: number, kind: string, asked: number, deadline: number, argument: any, begun: boolean }} Ask */
 
 /** Insufficient privilege, as after the role was replaced. */
 const DENIED = '42501'
 /** A term of this length shows that the job works. */
 const LASTING = 60_000
-
-/** What is known of a term. */
-class Tenure {
-  /** Why the job is to stop, or has stopped. @type {OustedReason | undefined} */
-  reason
-  /** How leadership has ended: "", "in doubt", "lost" or "pooler". */
-  over = ''
-  /** Whether the role may not use the token. */
-  refused = false
-  confirmedUntil = -Infinity
-  beatenUntil = Infinity
-  beats = 0
-  /** How many of the beats the server knows. */
-  carried = 0
-  /** When elected was called. */
-  began = Infinity
-  due = Infinity
-  reportAt = Infinity
-
-  /** @param {number} [beatLength] of a lease */
-  constructor(election, token, clock, beatLength) {
-    Object.assign(this, { election, token })
-    this.clock = clock
-    this.beatLength = beatLength
-  }
-
-  heartbeat() {
-    this.beats += 1
-    const now = this.clock()
-    // what has passed does not come back, though no timer has run yet
-    if (this.beatLength && now < this.beatenUntil) this.beatenUntil = now + this.beatLength
-  }
-
-  validUntil() {
-    return Math.min(this.confirmedUntil, this.beatenUntil)
-  }
-
-  isLeading() {
-    return !this.reason && this.clock() < this.validUntil()
-  }
-}
 
 export class ElectorMachine {
   now = 0

@@ -1,7 +1,7 @@
 import { failedBy, LostError, safely } from './errors.js'
 import { literal, must } from './options.js'
 
-/** @import { Term } from '../index.js' */
+/** @import { OustedReason, Term } from '../index.js' */
 
 /** What `every` needs of a term, and of its copies. */
 export const internals = Symbol('internals')
@@ -26,6 +26,47 @@ const WITHIN = '::text WHERE now() <> statement_timestamp()'
 /** Whether a job that has failed so has only stopped. Never raises an error. */
 export const isAbort = ({ aborted, reason }, cause) =>
   aborted && safely(() => cause === reason || cause?.name === 'AbortError', false)
+
+/** What the state machine knows of a term. */
+export class Tenure {
+  /** Why the job is to stop, or has stopped. @type {OustedReason | undefined} */
+  reason
+  /** How leadership has ended: "", "in doubt", "lost" or "pooler". */
+  over = ''
+  /** Whether the role may not use the token. */
+  refused = false
+  confirmedUntil = -Infinity
+  beatenUntil = Infinity
+  beats = 0
+  /** How many of the beats the server knows. */
+  carried = 0
+  /** When elected was called. */
+  began = Infinity
+  due = Infinity
+  reportAt = Infinity
+
+  /** @param {number} [beatLength] of a lease */
+  constructor(election, token, clock, beatLength) {
+    Object.assign(this, { election, token })
+    this.clock = clock
+    this.beatLength = beatLength
+  }
+
+  heartbeat() {
+    this.beats += 1
+    const now = this.clock()
+    // what has passed does not come back, though no timer has run yet
+    if (this.beatLength && now < this.beatenUntil) this.beatenUntil = now + this.beatLength
+  }
+
+  validUntil() {
+    return Math.min(this.confirmedUntil, this.beatenUntil)
+  }
+
+  isLeading() {
+    return !this.reason && this.clock() < this.validUntil()
+  }
+}
 
 /**
  * What the job is given, and how to cancel it.
