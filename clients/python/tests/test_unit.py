@@ -351,10 +351,10 @@ def test_every_that_hangs_is_given_up(election: str, monkeypatch: Any) -> None:
 
 
 ENDS = """
-from leader_election import Elector, leader
+from leader_election import Elector, follow
 class Ending:
     def __del__(self):
-        for end in Elector(print, "e").try_run, lambda _: leader(print, "e"):
+        for end in Elector(print, "e").try_run, lambda _: list(follow(print, "e")):
             try:
                 end(print)
             except RuntimeError as error:

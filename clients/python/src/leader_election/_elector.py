@@ -168,14 +168,14 @@ class Machine:
         if ask.kind in ("open", "bid", "observe") or self._phase == "confirming":
             self._fail_attempt(ask, error)
         elif ask.kind == "resign" or (self.opens and self._phase == "leaving"):
-            self._report(error)
+            self._on_report(error)
             token = None if self.opens or self._refused else self.term.token
             self._finish()
             self._token = token
         elif self.opens:
             self._connection_lost(error)
         elif not self._over:
-            self._report(error)
+            self._on_report(error)
             self._close()
             self._due = self._now + self.way.retry
 
@@ -237,7 +237,7 @@ class Machine:
     def _fail_attempt(self, ask: Ask, error: LeaderElectionError) -> None:
         self._forget_term()
         self._close()
-        not_yet, told, self._told_not_yet = error.sqlstate == "LE003", self._told_not_yet, False
+        not_yet = error.sqlstate == "LE003"
         judged = ask.begun and ask.kind in ("bid", "observe")
         if judged and error.sqlstate == "42501" and self._token is not None:
             self._token = None  # of a role that was replaced
@@ -245,22 +245,20 @@ class Machine:
             return self._end(ends)
         if self._now >= self._last_bid and not self._stopping:
             return self._end(error)
-        if not (not_yet and told):
-            self._report(error)
+        if not (not_yet and self._told_not_yet):
+            self._on_report(error)
         if self._stopping:
             return self._end()
         self._told_not_yet = not_yet
         named = re.search(r"(\d+) ms", error.hint) if not_yet else None
-        self._pause(int(named[1]) / 1000 if named else self._backoff(15, self._failures))
-        self._until = min(self._until, self._last_bid)
-        return None
+        return self._pause(int(named[1]) / 1000 if named else self._backoff(15, self._failures))
 
-    def _report(self, error: LeaderElectionError) -> None:
+    def _on_report(self, error: LeaderElectionError) -> None:
         self.errors += 1
         self._do("error", error)
 
     def _pause(self, length: float) -> None:
-        self._phase, self._until = "paused", self._now + length
+        self._phase, self._until = "paused", min(self._now + length, self._last_bid)
 
     def _backoff(self, most: float, before: int) -> float:
         self._failures += 1
@@ -311,10 +309,11 @@ class Machine:
     def _on_returned(self, error: BaseException | None = None) -> None:
         """Go on after a callback or the job has returned, or failed."""
         returned, self._phase = self._phase, CALLS[self._phase]
+        kind: Kind = "job" if returned == "job" else "callback"
         if error is not None and returned == "job" and self._once and not self._over:
-            self._result = LeaderElectionError.of(error, "job")
+            self._result = LeaderElectionError.of(error, kind)
         elif error is not None:
-            self._on_note(LeaderElectionError.of(error, "job" if returned == "job" else "callback"))
+            self._on_report(LeaderElectionError.of(error, kind))
         self._report_at = inf
         if returned == "job":
             self._cancel("job returned" if error is None else "job failed")
@@ -327,15 +326,11 @@ class Machine:
         if self._phase != "leaving":
             self._do(self._phase, self.term, self._reason)
 
-    def _on_note(self, error: LeaderElectionError) -> None:
-        self._report(error)
-
     def _report_slow(self) -> None:
         self._report_at, is_job = inf, self._phase == "job"
-        kind: Kind = "slow job" if is_job else "callback"
         what = "the job has not stopped" if is_job else f"{self._phase} has not returned"
         text = f"{what} within {self.options.stop_timeout:g} s"
-        self._report(LeaderElectionError(kind, text))
+        self._on_report(LeaderElectionError("slow job" if is_job else "callback", text))
 
     # The end of a term
 
@@ -363,7 +358,7 @@ class Machine:
         if self._once and (self._phase == "job" or not self._reason):
             self._result = error
         elif error.kind != "pooler":
-            self._report(error)
+            self._on_report(error)
         if not self.opens and self._ask:
             self._close()
         self._cancel("in doubt" if error.kind == "in doubt" else "lost")
@@ -397,13 +392,10 @@ class Machine:
         self._close()
         if self._stopping or self._once or isinstance(over, PermanentError):
             self._end(over if isinstance(over, PermanentError) else None)
+        elif reason == "job returned":
+            self._pause(0.5 + self.draw() / 2)
+        elif reason == "job failed":
+            self._crashes += 1
+            self._pause(self._backoff(60, self._crashes - 1))
         else:
-            self._pause(self._pause_after(reason))
-
-    def _pause_after(self, reason: str) -> float:
-        if reason == "job returned":
-            return 0.5 + self.draw() / 2
-        if reason != "job failed":
-            return self._backoff(15, self._failures)
-        self._crashes += 1
-        return self._backoff(60, self._crashes - 1)
+            self._pause(self._backoff(15, self._failures))

@@ -39,8 +39,6 @@ SELECT (SELECT nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid =
         WHERE proname = 'le_version' ORDER BY p.oid LIMIT 1),
        current_database()"""
 
-#: Python 3.11 would wait for the thread without end.
-ENDING = "no thread begins any more, as the interpreter ends"
 #: What ends a job without ending the program: its errors, and what has ended a coroutine in it.
 FAILURES = (Exception, asyncio.CancelledError, GeneratorExit)
 #: What a future does not carry, or takes for something else.
@@ -56,11 +54,11 @@ async def in_task(function: Callable[..., Any], *args: Any, late: Any = None) ->
     return await settled(function(*args))
 
 
-async def without_exit(function: Callable[..., Any], *args: Any) -> BaseException | None:
-    """Call a function. Returns what would end the event loop, and the elector with it."""
+async def raised_by(function: Callable[..., Any], *args: Any) -> BaseException | None:
+    """Call a function. Returns what it raises, which could end the event loop otherwise."""
     try:
         await in_task(function, *args)
-    except (SystemExit, KeyboardInterrupt) as error:
+    except BaseException as error:
         return error
     return None
 
@@ -74,8 +72,6 @@ def plainly(function: Callable[..., Any], *args: Any) -> Any:
 
 def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Future[Any]":
     """Call a function in a thread of its own."""
-    if sys.is_finalizing():
-        raise RuntimeError(ENDING)
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
 
@@ -156,6 +152,8 @@ class Driver:
         """
         if self._driven:
             raise RuntimeError("can be run once only")
+        if sys.is_finalizing():  # Python 3.11 would wait for its threads without end
+            raise RuntimeError("no thread begins any more, as the interpreter ends")
         if not callable(job) or inspect.isgeneratorfunction(job) or inspect.isasyncgenfunction(job):
             raise TypeError("the job must be a function, and no generator function")
         self._driven, self.job = True, job
@@ -315,18 +313,16 @@ class Driver:
 
     def _call(self, number: int, function: Callable[..., Any], *args: Any) -> None:
         def returned(call: asyncio.Future[Any]) -> None:
-            error: BaseException | None = asyncio.CancelledError()
-            if not call.cancelled():
-                failure = call.exception()
-                error = call.result() if failure is None else failure
-            if call.cancelled() and number == self._told:
+            # it was cancelled before it has begun, or in the function
+            error = asyncio.CancelledError() if call.cancelled() else call.result()
+            if isinstance(error, asyncio.CancelledError) and number == self._told:
                 error, self.cut = None, True
             elif error is not None and not isinstance(error, FAILURES):
                 self._raised, error = error, None
                 self._put(("stop",))
             self._put(("returned", error), number)
 
-        self._calling = self._spawn(without_exit(function, *args))
+        self._calling = self._spawn(raised_by(function, *args))
         self._calling.add_done_callback(returned)
 
     def _act_elected(self, term: BaseTerm, _: str) -> None:

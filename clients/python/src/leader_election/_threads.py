@@ -5,7 +5,6 @@ import asyncio
 import inspect
 import os
 import queue
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -15,7 +14,7 @@ from ._elector import Machine
 from ._errors import tried
 from ._follow import FollowMachine, Leader
 from ._options import Connect, Length, Options, seconds
-from ._run import ENDING, FAILURES, BaseElector, BaseFollower, Driver, in_thread, plainly, start
+from ._run import FAILURES, BaseElector, BaseFollower, Driver, in_thread, plainly, start
 from ._term import Term
 
 
@@ -52,12 +51,9 @@ class ElectorDriver(ThreadDriver):
         """Call what is to be called, until the state machine has ended."""
         if inspect.iscoroutinefunction(job):
             raise TypeError("the job is a coroutine function: use AsyncElector")
-        if self._driving.locked() or self._serving.locked():
-            raise RuntimeError("can be run once only")
-        if sys.is_finalizing():
-            raise RuntimeError(ENDING)
+        driving = self.drive(job, *begin)
         with self._serving:  # whose end no exception can skip
-            return self._serve(job, *begin)
+            return self._serve(driving)
 
     def look(self) -> None:
         """If ``run`` has ended before its time, stop, and call nothing any more."""
@@ -67,17 +63,17 @@ class ElectorDriver(ThreadDriver):
             if self._number:
                 self._put(("returned", None), self._number)
 
-    def _drive(self, *begin: Any) -> None:
+    def _drive(self, driving: Coroutine[Any, Any, Any]) -> None:
         if self._driving.acquire(blocking=False):  # else another thread does
             try:
-                self._failure = block(self.drive(*begin))
+                self._failure = block(driving)
             except BaseException as error:
                 self._failure = error
                 self.machine.ended()  # also if the loop could not go on to its end
             self._over = True
             self._bell.put(None)
 
-    def _serve(self, *begin: Any) -> bool:
+    def _serve(self, driving: Coroutine[Any, Any, Any]) -> bool:
         done, told, process, raised = 0, 0, os.getpid(), list[BaseException]()
         while not self._over and (self._driving.locked() or not raised):
             # a child has returned from the job, or no stack is left to tell anything: see look
@@ -86,7 +82,7 @@ class ElectorDriver(ThreadDriver):
             try:
                 if not self._driving.locked():
                     # in a thread, as no exception of a signal handler comes there
-                    _thread.start_new_thread(start, (self._drive, *begin))
+                    _thread.start_new_thread(start, (self._drive, driving))
                 if told < len(raised):
                     told += 1
                     self.put("abandon" if told > 1 else "stop")
