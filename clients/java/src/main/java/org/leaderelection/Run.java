@@ -72,8 +72,8 @@ abstract class Run extends World implements AutoCloseable {
       interrupted = true;
     } finally {
       ended = true; // also by an error of this library, or of the JVM
+      returned.countDown(); // first, as what follows can fail, too
       machine.abandon();
-      returned.countDown();
     }
     if (interrupted) Thread.currentThread().interrupt();
     return result;

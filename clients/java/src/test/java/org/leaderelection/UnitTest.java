@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -228,6 +229,29 @@ class UnitTest {
     elector.close();
     until(() -> elector.state() == Elector.State.STOPPED);
     until(() -> database.closed.get() >= database.opened.get());
+  }
+
+  @Test
+  void closeDoesNotWaitForARunThatFailsTwice() throws Exception {
+    Runnable fails =
+        () -> {
+          throw new IllegalStateException("the library's");
+        };
+    CountDownLatch begun = new CountDownLatch(1);
+    CountDownLatch end = new CountDownLatch(1);
+    Elector elector = election.stopTimeout(Duration.ofDays(1)).build().newElector();
+    Job job =
+        term -> {
+          term.atCancellation(fails);
+          begun.countDown();
+          end.await();
+        };
+    Thread run = run(elector, job);
+    begun.await();
+    elector.post(fails);
+    ends(run);
+    assertTimeoutPreemptively(Duration.ofMinutes(1), elector::close);
+    end.countDown();
   }
 
   @ParameterizedTest
