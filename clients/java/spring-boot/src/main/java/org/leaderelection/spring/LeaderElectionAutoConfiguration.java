@@ -38,7 +38,7 @@ public class LeaderElectionAutoConfiguration {
     return new LeaderOnlyPostProcessor(elections);
   }
 
-  @Bean
+  @Bean(destroyMethod = "stop") // all that Spring calls when the context fails after its start
   @ConditionalOnMissingBean(search = CURRENT)
   LeaderElections leaderElections(
       LeaderOnlyPostProcessor methods,

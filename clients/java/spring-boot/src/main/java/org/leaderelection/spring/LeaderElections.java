@@ -1,5 +1,6 @@
 package org.leaderelection.spring;
 
+import java.util.Collection;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
@@ -73,11 +74,8 @@ public final class LeaderElections implements SmartLifecycle {
   @Override
   public void stop(Runnable callback) {
     Executor threads = task -> new Thread(task, "leader-election stop").start();
-    synchronized (this) {
-      running = false;
-    }
     CompletableFuture<?>[] closed =
-        candidates.values().stream()
+        end().stream()
             .map(candidate -> CompletableFuture.runAsync(candidate.elector::close, threads))
             .toArray(CompletableFuture[]::new);
     CompletableFuture.allOf(closed).whenComplete((done, error) -> callback.run());
@@ -85,11 +83,15 @@ public final class LeaderElections implements SmartLifecycle {
 
   @Override
   public void stop() {
-    synchronized (this) {
-      running = false;
-    }
-    candidates.values().forEach(candidate -> candidate.elector.stop());
+    if (!isRunning()) return; // Spring destroys the bean after the end of its life
+    end().forEach(candidate -> candidate.elector.stop());
     candidates.values().forEach(candidate -> candidate.elector.close());
+  }
+
+  /** Lets no more begin; returns those that have. */
+  private synchronized Collection<Candidate> end() {
+    running = false;
+    return candidates.values();
   }
 
   @Override

@@ -40,6 +40,7 @@ import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Import;
+import org.springframework.context.event.ContextRefreshedEvent;
 import org.springframework.context.event.EventListener;
 import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.jdbc.datasource.DataSourceUtils;
@@ -180,6 +181,20 @@ class SpringBootTest {
     @LeaderOnly("x")
     int answers() {
       return 42;
+    }
+  }
+
+  /** Fails when its elections have been started. */
+  @Configuration
+  @EnableAutoConfiguration
+  @Import({State.class, Inherits.class})
+  static class Fails {
+    static LeaderElections elections;
+
+    @EventListener
+    void refreshed(ContextRefreshedEvent event) {
+      elections = event.getApplicationContext().getBean(LeaderElections.class);
+      throw new IllegalStateException("the listener's");
     }
   }
 
@@ -411,6 +426,14 @@ class SpringBootTest {
   void withoutHealth(String which) {
     begin(InheritingApp.class, "management.health." + which + ".enabled=false");
     assertFalse(copies.get(0).containsBean("leaderElectionHealthIndicator"));
+  }
+
+  @Test
+  void applicationThatFailsDoesNotCampaign() {
+    Exception failure = assertThrows(Exception.class, () -> begin(Fails.class));
+    assertEquals("the listener's", failure.getMessage());
+    assertFalse(Fails.elections.isRunning());
+    assertEquals(Elector.State.STOPPED, Fails.elections.electors().get(NAME).state());
   }
 
   @Test
