@@ -314,9 +314,7 @@ exec_command(const KeeperSpec *spec, pid_t keeper)
 	if (spec->gets_terminal && tcgetpgrp(STDIN_FILENO) == getpgid(keeper))
 	{
 		/* a command in the foreground of a terminal keeps the terminal */
-		signal(SIGTTOU, SIG_IGN);
 		tcsetpgrp(STDIN_FILENO, getpid());
-		signal(SIGTTOU, SIG_DFL);
 		/* the shell would not learn that the command alone was suspended */
 		signal(SIGTSTP, SIG_IGN);
 	}
@@ -676,12 +674,8 @@ keeper_take(Keeper *keeper)
 	if (keeper->gives_terminal && foreground > 0 &&
 		foreground != getpgrp() && kill(-foreground, 0) != 0 &&
 		errno == ESRCH)
-	{
 		/* take back the terminal that the command had */
-		signal(SIGTTOU, SIG_IGN);
 		tcsetpgrp(STDIN_FILENO, getpgrp());
-		signal(SIGTTOU, SIG_DFL);
-	}
 	return true;
 }
 

@@ -814,6 +814,9 @@ run_command(Settings *settings)
 		signals_catch(forwarded[i]);
 	signals_catch(SIGCHLD);
 	signals_ignore(SIGPIPE);
+	/* while the command has the terminal, this process is in the background */
+	signals_ignore(SIGTTIN);
+	signals_ignore(SIGTTOU);
 	run.heartbeat[0] = run.heartbeat[1] = -1;
 	if (settings->elector.heartbeat > 0)
 	{

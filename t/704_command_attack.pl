@@ -272,6 +272,16 @@ subtest 'a terminal' => sub {
 	ok($shows->(qr/status 6\s/), 'its status');
 	close $keyboard;
 
+	# while the command has the terminal, pg_leader is in the background, as a pager of its output is
+	$file = "$dir/background_leader";
+	append_to_file("$dir/stopped", "stty tostop; $program run -d '$connstr' tostop sh -c 'echo begins; exec sleep 1000'; echo status \$?\n");
+	open $keyboard, '|-', "timeout -k 1 60 script -qfec 'sh $dir/stopped' $file >/dev/null" or die $!;
+	ok($shows->(qr/begins/), 'the command has the terminal');
+	kill 'TTIN', ask($watcher, q{SELECT split_part(identity, ':', 2) FROM le_leaders WHERE name = 'tostop'});
+	ask($watcher, q{SELECT le_depose('tostop')});
+	ok($shows->(qr/warning.*status 123\s/s), 'what is read and written in the background does not stop pg_leader');
+	close $keyboard;
+
 	# in the background, while the shell, which has just reaped its job, has not yet taken the terminal back
 	append_to_file("$dir/shell", q{use POSIX; $SIG{TTOU} = 'IGNORE';
 		sub job { my $pid = fork() // die $!; if (!$pid) { setpgid(0, 0); $SIG{TTOU} = 'DEFAULT'; exec @_; } setpgid($pid, $pid); return $pid; }
