@@ -244,7 +244,7 @@ subtest 'names that are not looked up' => sub {
 	my @starting = map { $begin->(@$_, 'names', 'true') } [], [ '--ttl', '15' ], [ '--wait', '60' ];
 	ok(wait_until(sub { !grep { (() = glob "/proc/$_->{pid}/task/*") < 2 } @starting }), 'names are being looked up');
 	my $asked = monotonic();
-	signal_command($_, 'TERM') foreach $leader, $waiting, @starting;
+	signal_command($_, 'TERM') foreach $waiting, @starting, $leader;
 	is(wait_for_status($_), 128 + 15, 'TERM') foreach $waiting, @starting;
 	wait_for_status($leader);
 	cmp_ok(monotonic() - $asked, '<', 1 + 1, 'is heeded at once');
