@@ -85,7 +85,7 @@ impl Options {
         let (name, stop) = (self.election.as_str(), self.stop_timeout);
         let seat = self.seats.map_or(String::new(), |n| format!("/{n}"));
         let checks = [
-            (fits(name, 255 - seat.len()), "election must have 1 to 255 bytes, none of them zero"),
+            (fits(name, 255 - seat.len()), "election or seat must have 1 to 255 bytes, none zero"),
             (!(name.starts_with('{') && name.ends_with('}')), "election must not be in braces"),
             (fits(&self.identity, 255), "identity must have 1 to 255 bytes, none of them zero"),
             (self.schema.as_ref().is_none_or(|s| fits(s, 63)), "schema must have 1 to 63 bytes"),

@@ -246,8 +246,8 @@ impl<S: Server> Elector<S> {
     /// Fails with [`ErrorKind::Job`] and the job's own error, with [`ErrorKind::Lost`] or
     /// [`ErrorKind::InDoubt`] if leadership was lost before the job had ended, with
     /// [`ErrorKind::SlowJob`] if the job was dropped because it had not stopped in time, with a
-    /// permanent error, and with the error of the last attempt. These are not reported; all others
-    /// are.
+    /// permanent error, and with the error of the last attempt. These are not reported, except for
+    /// the slow job; all others are.
     ///
     /// # Panics
     ///
