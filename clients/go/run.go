@@ -216,11 +216,8 @@ func (e *Elector) run(ctx context.Context, job Job, once bool, begin func()) (ra
 	case <-e.reports.last:
 	case <-time.After(time.Second): // OnError hangs
 	}
-	cut := errors.Is(ctx.Err(), context.DeadlineExceeded)
-	if once {
-		cut = !e.m.ran || e.result != nil
-	}
-	if err == nil && e.m.stopping && cut {
+	late := !once && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	if err == nil && e.m.stopping && (late || once && (!e.m.ran || e.result != nil)) {
 		err = ctx.Err()
 	}
 	return e.m.ran, err
@@ -272,6 +269,9 @@ func (e *Elector) act(a action) {
 func (e *Elector) beside(ctx context.Context, f func() error) {
 	go func() {
 		err := caughtIn(ctx, f)
+		if e.ctx.Err() != nil { // f itself may have cancelled it
+			e.post(e.m.onStop)
+		}
 		e.post(func() { e.m.onReturned(err) })
 	}()
 }

@@ -423,6 +423,18 @@ func TestCancelledTry(t *testing.T) {
 	}
 }
 
+// A callback that stops the elector keeps the job from starting.
+func TestStopInElected(t *testing.T) {
+	for range 20 {
+		ctx, cancel := context.WithCancel(context.Background())
+		e := made(t, Options{OnElected: func(*Term) { cancel() }}, none)
+		ran, err := e.TryRun(ctx, 0, func(context.Context, *Term) error { return nil })
+		if ran || !errors.Is(err, context.Canceled) {
+			t.Fatal("ran: ", ran, ", error: ", err)
+		}
+	}
+}
+
 func TestHealthHandler(t *testing.T) {
 	e, err := New(new(pgxpool.Pool), "billing", nil)
 	if err != nil {
