@@ -179,7 +179,7 @@ pub(crate) struct Machine {
     last_bid: f64,
     /// What the end is unless an error ends the machine.
     result: Result<bool>,
-    stopping: bool,
+    pub stopping: bool,
     told_not_yet: bool,
     /// What the next bid gives back to the server.
     kept: Option<String>,
@@ -352,8 +352,7 @@ impl Machine {
 
     /// Note that a statement has got its connection.
     pub fn begun(&mut self, serial: u64) {
-        let ask = self.ask.iter_mut().filter(|ask| ask.serial == serial);
-        ask.for_each(|ask| ask.begun = true);
+        self.ask.iter_mut().for_each(|ask| ask.begun |= ask.serial == serial);
     }
 
     /// Take the answer to a statement, unless that was given up.

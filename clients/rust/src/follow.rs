@@ -48,8 +48,7 @@ pub(crate) fn sql(options: &Options, version: Option<&str>) -> String {
 /// The future panics outside of a tokio runtime with timers.
 pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<Leader>> {
     options.check()?;
-    let sql = sql(options, None);
-    Ok(Leader::of(&within(5.0, server.ask(&sql, &|| ())).await?))
+    Ok(Leader::of(&within(5.0, server.ask(&sql(options, None), &|| ())).await?))
 }
 
 /// Follow the leader of an election, in a task that is spawned for that, until what this returns is

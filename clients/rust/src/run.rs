@@ -147,7 +147,8 @@ impl Handle {
     /// Ask the elector to stop. [`Elector::run`] returns when the job has stopped and leadership
     /// is resigned.
     pub fn stop(&self) {
-        let _ = self.machine().events.send(Box::new(Machine::stop));
+        let machine = self.machine();
+        let _ = machine.stopping || machine.events.send(Box::new(Machine::stop)).is_err();
     }
 
     /// Return what the elector does.
@@ -295,8 +296,7 @@ impl<S: Server> Elector<S> {
             Action::Ousted(term, reason) => {
                 let ousted = options.on_ousted.clone();
                 work.spawn(call(move || {
-                    let (token, name) = (term.token(), term.election());
-                    tracing::info!("term {token} of {name} is over: {reason}");
+                    tracing::info!("term {} of {} ended: {reason}", term.token(), term.election());
                     ousted(&term, reason);
                 }));
             }
@@ -388,7 +388,10 @@ pub(crate) async fn drive<S: Server>(
                 link = None;
                 Box::new(move |machine| machine.broken(error))
             }
-            Some(result) = work.join_next() => Box::new(|machine| machine.done(joined(result))),
+            Some(result) = work.join_next() => {
+                let _ = handle.machine().events.send(Box::new(|m| m.done(joined(result))));
+                Box::new(|_| ()) // behind a stop that the job or the callback has asked for
+            }
             () = sleep(Duration::from_secs_f64(pause)) => Box::new(|_| ()),
         };
     };

@@ -5,12 +5,12 @@ use crate::error::{Error, ErrorKind};
 use crate::every::{every, Schedule};
 use crate::run::{Begun, Link, Query, Row, Server};
 use crate::term::Term;
-use crate::{follow, leader, lease, run, session, BoxError, Elector, Options, State};
+use crate::{follow, leader, lease, run, session, BoxError, Elector, Handle, Options, State};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc as queue;
 
@@ -571,6 +571,20 @@ async fn try_run_stopped() {
     assert_eq!((failed.unwrap_err().kind, reported), (ErrorKind::Job, 0));
     let (dropped, reported) = stopped(None).await;
     assert_eq!((dropped.unwrap_err().kind, reported), (ErrorKind::SlowJob, 1));
+}
+
+/// A callback that stops the elector keeps the job from starting.
+#[tokio::test(flavor = "multi_thread")]
+async fn stop_in_elected() {
+    for count in 0..500 {
+        let stop: Arc<OnceLock<Handle>> = Arc::default();
+        let called = stop.clone();
+        let options = Options::new("e").on_elected(move |_| called.get().unwrap().stop());
+        let elector = Elector::new(Fake::default(), options).unwrap();
+        stop.set(elector.handle()).unwrap();
+        let tried = elector.try_run(Duration::ZERO, async |_| Ok::<_, BoxError>(())).await;
+        assert_eq!(tried.unwrap(), None, "the job has run, at {count}");
+    }
 }
 
 /// The job is stopped in time also if the future of `run` is not polled, as in a loop of `select!`.
