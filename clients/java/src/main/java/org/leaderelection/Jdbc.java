@@ -146,9 +146,8 @@ final class Jdbc implements AutoCloseable {
   private void watch() {
     try {
       boolean reads = PGJDBC && connection != null && connection.isWrapperFor(PGConnection.class);
-      while (reads && !closed && thread.getQueue().isEmpty()) {
+      while (reads && !closed && thread.getQueue().isEmpty())
         connection.unwrap(PGConnection.class).getNotifications(100);
-      }
     } catch (Throwable e) {
       keeper.broken(this, LeaderElectionException.ofStatement(e));
     }
@@ -196,7 +195,9 @@ final class Jdbc implements AutoCloseable {
     Runnable abort =
         () -> {
           try (connection) {
-            connection.abort(Runnable::run);
+            boolean wraps = connection.isWrapperFor(Connection.class);
+            // that of some pools keeps the session, or its place in the pool
+            (wraps ? connection.unwrap(Connection.class) : connection).abort(Runnable::run);
           } catch (Throwable e) {
             // it has ended already
           }

@@ -20,6 +20,7 @@ final class FakeDatabase {
   volatile boolean lost;
   volatile boolean missing;
   volatile boolean autoCommit;
+  volatile boolean pooled; // the pool never gets back what its own connection has aborted
   private volatile long clock;
   volatile Callable<?> opening = () -> null;
   volatile Asking asking = sql -> null;
@@ -58,6 +59,7 @@ final class FakeDatabase {
                   }
                   case "close" -> type == Connection.class ? closed.incrementAndGet() : null;
                   case "abort" -> {
+                    if (pooled && sql == null) yield closed.getAndDecrement();
                     recorded.clear();
                     asking.ask("abort");
                     yield aborted.incrementAndGet();
@@ -74,7 +76,8 @@ final class FakeDatabase {
                   case "getColumnCount" -> 2;
                   case "getObject" -> answer(sql, (Integer) arguments[0]);
                   case "next" -> true;
-                  case "isWrapperFor" -> false;
+                  case "isWrapperFor" -> pooled && arguments[0] == Connection.class;
+                  case "unwrap" -> fake(Connection.class, "the driver's");
                   default -> null;
                 });
     return (T) proxy;

@@ -447,6 +447,14 @@ class UnitTest {
     assertEquals(1, database.closed.get());
   }
 
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void connectionThatIsCutDoesNotKeepItsPlaceInAPool(boolean pooled) throws Exception {
+    database.pooled = pooled;
+    assertTrue(election.build().newElector().tryRun(Duration.ZERO, term -> {}));
+    until(() -> database.aborted.get() == 1 && database.closed.get() == 1);
+  }
+
   @Test
   void connectionOfATaskThatFailedIsCut() throws Exception {
     Task task =
