@@ -113,7 +113,8 @@ func (l *link) connect() (err error) {
 		context.AfterFunc(l.life, func() { _ = s.Close() })
 		return s, nil
 	}
-	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+	// a handler of notifications can wait for the job, which waits for the answer to the bid
+	config.OnNotification, config.BuildContextWatcherHandler = nil, func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()} // so that unwatch leaves the connection open
 	}
 	if l.conn, err = pgx.ConnectConfig(context.WithValue(l.life, l, l), config); err == nil && hooks.AfterConnect != nil {
