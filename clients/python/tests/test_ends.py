@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import pickle
 import sys
 import threading
@@ -332,6 +333,34 @@ def test_generator_that_a_function_returns(world: World) -> None:
     world.run(job=generator, on_elected=lambda number: generator(1) if number == 1 else None)
     assert [error.kind for error in world.errors] == ["callback", "job"]
     assert all("generator" in str(error) for error in world.errors)
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["on_error", "logger"])
+def test_errors_while_no_thread_can_begin(tells: bool, monkeypatch: Any) -> None:
+    logged: list[str] = []
+    begun: list[Any] = []
+    begin = threading.Thread.start
+
+    def log(_: int, what: str, *args: Any, **__: Any) -> None:
+        logged.append(what % args)
+        elector.stop()
+
+    def limited(thread: threading.Thread) -> None:
+        if begun:  # the elector's own
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        begin(thread)
+
+    logger = logging.getLogger("limited")
+    monkeypatch.setattr(logger, "log", log)
+    elector = Elector(print, "e", ttl=5, logger=logger, on_error=print if tells else None)
+    timer = threading.Timer(5, elector.stop)
+    timer.start()
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    elector.run(print)
+    timer.cancel()
+    wanted = "the error callback has failed" if tells else "election e: can't start new thread"
+    assert logged == [wanted]
 
 
 def test_no_function_is_no_job(world: World) -> None:

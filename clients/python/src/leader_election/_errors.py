@@ -47,8 +47,7 @@ class LeaderElectionError(Exception):
             text = type(error).__name__
         state = getattr(error, "sqlstate", None) or ""
         hint = getattr(getattr(error, "diag", None), "message_hint", None) or ""
-        kind = "server" if state and kind == "broken" else kind
-        return cls(kind, text, state, hint, error)
+        return cls("server" if state and kind == "broken" else kind, text, state, hint, error)
 
 
 class LostError(LeaderElectionError):

@@ -53,8 +53,7 @@ class Options:
         if not callable(self.connect):
             raise TypeError("connect must be a function that opens a connection")
         suffix = f"/{self.seats}" if self.seats else ""
-        names = {"election": 255 - len(suffix), "identity": 255, "schema": 63}
-        for what, most in names.items():
+        for what, most in {"election": 255 - len(suffix), "identity": 255, "schema": 63}.items():
             name = getattr(self, what)
             if name is not None and ("\0" in name or not 1 <= len(name.encode()) <= most):
                 raise ValueError(f"{what} must have 1 to {most} bytes, none of them zero")

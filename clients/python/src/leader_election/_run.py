@@ -304,12 +304,14 @@ class Driver:
         log = partial(self.options.logger.log, level, *what, exc_info=exc_info)
         with suppress(Exception):
             async with self._logging:
-                await in_thread(log)
+                try:
+                    await in_thread(log)
+                except RuntimeError:  # no thread can begin, and nobody else tells that
+                    log()
 
     def _begin(self, function: Callable[..., Any] | None, *args: Any) -> None:
         self._number = self._calls = self._calls + 1
-        call = (bool,) if function is None else (function, *args)
-        self._call(self._number, *call)
+        self._call(self._number, *((bool,) if function is None else (function, *args)))
 
     def _call(self, number: int, function: Callable[..., Any], *args: Any) -> None:
         def returned(call: asyncio.Future[Any]) -> None:
