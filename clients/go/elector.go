@@ -354,8 +354,7 @@ func (m *machine) failAttempt(q *ask, err error) {
 	m.close()
 	m.forgetTerm()
 	server := serverError(err)
-	notYet := server.Code == "LE003"
-	judged := q.what == m.bid && q.begun
+	notYet, judged := server.Code == "LE003", q.what == m.bid && q.begun
 	if judged && server.Code == "42501" && m.left != nil { // of a role that was replaced
 		m.left = nil
 	} else if cause := permanent(server.Code); cause != "" && judged && !m.stopping {

@@ -249,36 +249,73 @@ func TestEndsOfConnect(t *testing.T) {
 	}
 }
 
-// A handler of notifications, which can wait for the job, keeps no candidate from its job.
+// What pgx calls during a statement can wait for the job, and keeps no candidate from it.
 func TestEndsOfAHandler(t *testing.T) {
-	admin, election := connect(t, "DATABASE_URL"), unique(t)
-	channel := pgx.Identifier{election}.Sanitize()
-	config := admin.Config()
-	config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { select {} }
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, "LISTEN "+channel)
-		return err
+	for name, hang := range map[string]func(*pgx.ConnConfig){
+		"notification": func(c *pgx.ConnConfig) { c.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { select {} } },
+		"notice":       func(c *pgx.ConnConfig) { c.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) { select {} } },
+		"error":        func(c *pgx.ConnConfig) { c.OnPgError = func(*pgconn.PgConn, *pgconn.PgError) bool { select {} } },
+		"tracer":       func(c *pgx.ConnConfig) { c.Tracer = bidTracer{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			admin, election := connect(t, "DATABASE_URL"), unique(t)[20:] // for application_name
+			channel := pgx.Identifier{election}.Sanitize()
+			config := admin.Config()
+			hang(config.ConnConfig)
+			config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+				_, err := conn.Exec(ctx, "LISTEN "+channel+"; DO $$ BEGIN RAISE NOTICE 'hello'; END $$")
+				return err
+			}
+			pool, err := pgxpool.NewWithConfig(context.Background(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			before := run(t, admin, election, idle, Options{})
+			before.elected()
+			c := run(t, pool, election, idle, Options{})
+			waits := func() (pid int) {
+				eventually(t, "it waits in the server", func() bool {
+					pid = fetch[int](t, admin, `SELECT coalesce(max(pid), 0) FROM pg_stat_activity
+						WHERE state = 'active' AND query LIKE 'CALL le_campaign%' AND application_name = 'leader_election: ' || $1::text`, election)
+					return pid > 0
+				})
+				return pid
+			}
+			pid := waits()
+			exec(t, admin, "SELECT pg_terminate_backend($1, 5000)", pid)
+			eventually(t, "that is told", func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return len(c.errors) == 1 && serverError(c.errors[0]).Code == "57P01"
+			})
+			waits()
+			exec(t, admin, "NOTIFY "+channel)
+			before.stop()
+			c.elected()
+			exec(t, admin, "NOTIFY "+channel)
+			confirmed := c.Stats().Confirmations
+			eventually(t, "it leads on", func() bool { return c.Stats().Confirmations > confirmed+1 })
+			c.cancel()
+			if err := c.end(); err != nil || len(c.errors) > 1 {
+				t.Error(err, c.errors)
+			}
+			eventually(t, "nothing leads", func() bool { return leader(t, admin, election) == "none" })
+		})
 	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
+}
+
+type bidTracer struct{}
+
+func (bidTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, bidTracer{}, strings.HasPrefix(d.SQL, "CALL"))
+}
+
+func (bidTracer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if ctx.Value(bidTracer{}) == true {
+		select {}
 	}
-	t.Cleanup(pool.Close)
-	before := run(t, admin, election, idle, Options{})
-	before.elected()
-	c := run(t, pool, election, idle, Options{})
-	eventually(t, "it waits in the server", func() bool {
-		return fetch[bool](t, admin, `SELECT count(*) > 0 FROM pg_stat_activity
-			WHERE state = 'active' AND query LIKE 'CALL le_campaign%' AND application_name = 'leader_election: ' || $1::text`, election)
-	})
-	exec(t, admin, "NOTIFY "+channel)
-	before.stop()
-	c.elected()
-	exec(t, admin, "NOTIFY "+channel)
-	confirmed := c.Stats().Confirmations
-	eventually(t, "it leads on", func() bool { return c.Stats().Confirmations > confirmed+1 })
-	c.stop()
-	eventually(t, "nothing leads", func() bool { return leader(t, admin, election) == "none" })
 }
 
 type acquireTracer struct{ end func() }

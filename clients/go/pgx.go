@@ -113,8 +113,9 @@ func (l *link) connect() (err error) {
 		context.AfterFunc(l.life, func() { _ = s.Close() })
 		return s, nil
 	}
-	// a handler of notifications can wait for the job, which waits for the answer to the bid
-	config.OnNotification, config.BuildContextWatcherHandler = nil, func(c *pgconn.PgConn) ctxwatch.Handler {
+	// what pgx calls during a statement can wait for the job, which waits for the answer to the bid
+	config.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool { return err.SeverityUnlocalized != "FATAL" }
+	config.OnNotification, config.OnNotice, config.Tracer, config.BuildContextWatcherHandler = nil, nil, nil, func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()} // so that unwatch leaves the connection open
 	}
 	if l.conn, err = pgx.ConnectConfig(context.WithValue(l.life, l, l), config); err == nil && hooks.AfterConnect != nil {
