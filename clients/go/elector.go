@@ -216,7 +216,7 @@ func (m *machine) report(err error) {
 
 func (m *machine) onBegun(serial int) {
 	if m.asked != nil && m.asked.serial == serial {
-		m.asked.begun = true
+		m.asked.begun, m.asked.deadline = true, m.asked.deadline+m.asked.wait // in the server
 	}
 }
 
@@ -308,7 +308,7 @@ func (m *machine) ask(version *int64) {
 	if m.failures > 0 && m.bid == "bid" {
 		wait = min(wait, time.Second)
 	}
-	m.send(action{what: m.bid, term: m.left, version: version, wait: wait}, m.limit+wait)
+	m.send(action{what: m.bid, term: m.left, version: version, wait: wait}, m.limit)
 }
 
 func (m *machine) answerBid(q *ask, a answer) {

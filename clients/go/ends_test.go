@@ -318,6 +318,32 @@ func (bidTracer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 	}
 }
 
+// A stub of a socket, whose deadlines do nothing, and whose reads cannot be ended.
+type stub struct{ net.Conn }
+
+func (stub) SetDeadline(time.Time) error { return nil }
+
+// The time for which a bid waits in the server begins when it is sent.
+func TestEndsOfAStub(t *testing.T) {
+	config := connect(t, "DATABASE_URL").Config()
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		socket, err := dial(ctx, network, address)
+		return stub{socket}, err
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	c := run(t, pool, unique(t), idle, Options{})
+	eventually(t, "an error", func() bool { return c.Stats().Errors > 0 })
+	c.cancel()
+	if err := c.end(); err != nil || !errors.Is(c.errors[0], ErrNoConnection) {
+		t.Error(err, c.errors)
+	}
+}
+
 type acquireTracer struct{ end func() }
 
 func (a acquireTracer) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
