@@ -41,6 +41,13 @@ class NoText(Exception):  # noqa: N818
     __repr__ = __str__
 
 
+class NoAttribute(Exception):  # noqa: N818
+    """An exception that looks for its attributes in an answer, as those of some clients do."""
+
+    def __getattr__(self, name: str) -> Any:
+        return {"code": 5}[name]
+
+
 class OfAsyncpg(Exception):  # noqa: N818
     """An exception with an SQLSTATE, but without psycopg's ``diag``."""
 
@@ -68,6 +75,7 @@ FAILURES: list[BaseException] = [
     TimeoutError(),
     GeneratorExit(),
     ExceptionGroup("group", [ValueError(), StopIteration()]),
+    NoAttribute("value"),
     NoText(),
     OfAsyncpg("could not serialize access"),
     Empty(),

@@ -1,5 +1,6 @@
 """The errors of the library."""
 
+from contextlib import suppress
 from typing import Any, Literal
 
 Lasting = Literal["extension", "privilege", "argument", "pooler"]
@@ -41,12 +42,11 @@ class LeaderElectionError(Exception):
         """Return an error that another one has caused."""
         if kind == "broken" and isinstance(error, LeaderElectionError):
             return error
-        try:
+        text, state, hint = type(error).__name__, "", ""
+        with suppress(Exception):  # which an exception of the user can raise
             text = (isinstance(error, Exception) and str(error)) or repr(error)
-        except Exception:
-            text = type(error).__name__
-        state = getattr(error, "sqlstate", None) or ""
-        hint = getattr(getattr(error, "diag", None), "message_hint", None) or ""
+            state = getattr(error, "sqlstate", None) or ""
+            hint = getattr(getattr(error, "diag", None), "message_hint", None) or ""
         return cls("server" if state and kind == "broken" else kind, text, state, hint, error)
 
 
