@@ -371,6 +371,18 @@ def test_errors_while_no_thread_can_begin(tells: bool, monkeypatch: Any) -> None
     assert logged == [wanted]
 
 
+def test_logger_that_fails_by_a_runtime_error(world: World, monkeypatch: Any) -> None:
+    logged: list[threading.Thread] = []
+
+    def log(*_: Any, **__: Any) -> None:
+        logged.append(threading.current_thread())
+        raise RuntimeError("Session is closed")
+
+    monkeypatch.setattr(logging.getLogger("leader_election"), "log", log)
+    world.run(job=lambda _: world.elector.stop())
+    assert len(set(logged)) == len(logged) == 2  # elected, and the end of the term
+
+
 def test_no_function_is_no_job(world: World) -> None:
     async def pages(_: Any) -> Any:
         yield 1

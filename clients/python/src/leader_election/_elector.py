@@ -314,15 +314,13 @@ class Machine:
             self._result = LeaderElectionError.of(error, kind)
         elif error is not None:
             self._on_report(LeaderElectionError.of(error, kind))
-        self._report_at = inf
         if returned == "job":
             self._cancel("job returned" if error is None else "job failed")
         if self._phase == "job" and self._reason:
             self._phase = "ousted"
         if self._phase == "job":
             self._result = None
-        if self._phase == "ousted":
-            self._report_at = self._now + self.options.stop_timeout
+        self._report_at = self._now + self.options.stop_timeout if self._phase == "ousted" else inf
         if self._phase != "leaving":
             self._do(self._phase, self.term, self._reason)
 

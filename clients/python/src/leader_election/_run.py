@@ -305,9 +305,11 @@ class Driver:
         with suppress(Exception):
             async with self._logging:
                 try:
-                    await in_thread(log)
+                    call = start(log)
                 except RuntimeError:  # no thread can begin, and nobody else tells that
                     log()
+                else:
+                    await asyncio.wrap_future(call)
 
     def _begin(self, function: Callable[..., Any] | None, *args: Any) -> None:
         self._number = self._calls = self._calls + 1
