@@ -187,25 +187,23 @@ final class Jdbc implements AutoCloseable {
   @Override
   public synchronized void close() {
     closed = true;
-    if (connection != null) cut(connection);
+    try {
+      if (connection != null) daemon("close", this::cut).start();
+    } catch (OutOfMemoryError e) { // there can be no thread now
+      cut();
+    }
     thread.shutdownNow(); // also ends a wait for a pool's connection
   }
 
-  private static void cut(Connection connection) {
-    Runnable abort =
-        () -> {
-          try (connection) {
-            boolean wraps = connection.isWrapperFor(Connection.class);
-            // that of some pools keeps the session, or its place in the pool
-            (wraps ? connection.unwrap(Connection.class) : connection).abort(Runnable::run);
-          } catch (Throwable e) {
-            // it has ended already
-          }
-        };
-    try {
-      daemon("close", abort).start();
-    } catch (OutOfMemoryError e) { // there can be no thread now
-      abort.run();
+  private void cut() {
+    try (Connection pooled = connection) {
+      // that of some pools keeps the session, or its place in the pool, or waits for a statement
+      boolean postgres = PGJDBC && pooled.isWrapperFor(PGConnection.class);
+      Class<?> own = postgres ? PGConnection.class : Connection.class; // can be a wrapper's again
+      Object driver = pooled.isWrapperFor(own) ? pooled.unwrap(own) : pooled;
+      ((Connection) driver).abort(Runnable::run);
+    } catch (Throwable e) {
+      // it has ended already
     }
   }
 }

@@ -13,6 +13,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.sql.DataSource;
+import org.postgresql.core.BaseConnection;
 
 /** A database that elects, and then says that leadership is lost if the test wants that. */
 final class FakeDatabase {
@@ -20,7 +21,8 @@ final class FakeDatabase {
   volatile boolean lost;
   volatile boolean missing;
   volatile boolean autoCommit;
-  volatile boolean pooled; // the pool never gets back what its own connection has aborted
+  // what is unwrapped to the driver's connection; if any, a pool's own keeps its place when aborted
+  volatile Class<?> driver = Void.class;
   private volatile long clock;
   volatile Callable<?> opening = () -> null;
   volatile Asking asking = sql -> null;
@@ -59,7 +61,7 @@ final class FakeDatabase {
                   }
                   case "close" -> type == Connection.class ? closed.incrementAndGet() : null;
                   case "abort" -> {
-                    if (pooled && sql == null) yield closed.getAndDecrement();
+                    if (driver != Void.class && sql == null) yield closed.getAndDecrement();
                     recorded.clear();
                     asking.ask("abort");
                     yield aborted.incrementAndGet();
@@ -76,8 +78,9 @@ final class FakeDatabase {
                   case "getColumnCount" -> 2;
                   case "getObject" -> answer(sql, (Integer) arguments[0]);
                   case "next" -> true;
-                  case "isWrapperFor" -> pooled && arguments[0] == Connection.class;
-                  case "unwrap" -> fake(Connection.class, "the driver's");
+                  case "isWrapperFor" -> arguments[0] == driver || arguments[0] == Connection.class;
+                  case "unwrap" ->
+                      arguments[0] == driver ? fake(BaseConnection.class, "the driver's") : self;
                   default -> null;
                 });
     return (T) proxy;

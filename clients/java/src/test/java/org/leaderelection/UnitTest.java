@@ -19,6 +19,7 @@ import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.sql.Connection;
 import java.sql.SQLException;
 import java.time.Duration;
 import java.time.Instant;
@@ -43,6 +44,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
+import org.postgresql.PGConnection;
 import org.springframework.scheduling.support.CronExpression;
 
 @Timeout(300)
@@ -448,9 +450,9 @@ class UnitTest {
   }
 
   @ParameterizedTest
-  @ValueSource(booleans = {false, true})
-  void connectionThatIsCutDoesNotKeepItsPlaceInAPool(boolean pooled) throws Exception {
-    database.pooled = pooled;
+  @ValueSource(classes = {Void.class, Connection.class, PGConnection.class})
+  void connectionThatIsCutDoesNotKeepItsPlaceInAPool(Class<?> driver) throws Exception {
+    database.driver = driver;
     assertTrue(election.build().newElector().tryRun(Duration.ZERO, term -> {}));
     until(() -> database.aborted.get() == 1 && database.closed.get() == 1);
   }
