@@ -817,7 +817,8 @@ def test_s13_settings_of_the_connection(places: Any, begin: Any, election: str, 
     until(lambda: any(program.working for program in programs))
     time.sleep(2.5)
     assert sorted(program.elector.state for program in programs) == ["leading", "waiting"]
-    names = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE %s"
+    names = """SELECT application_name FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE %s"""
     wanted = f"leader_election: {election}"[:63]
     assert db.execute(names, (f"%{election[:30]}%",)).fetchall() == [(wanted,)] * 3
     for program in programs:
