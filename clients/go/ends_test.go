@@ -325,17 +325,7 @@ func (stub) SetDeadline(time.Time) error { return nil }
 
 // The time for which a bid waits in the server begins when it is sent.
 func TestEndsOfAStub(t *testing.T) {
-	config := connect(t, "DATABASE_URL").Config()
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		socket, err := dial(ctx, network, address)
-		return stub{socket}, err
-	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := over(t, func(socket net.Conn) net.Conn { return stub{socket} })
 	c := run(t, pool, unique(t), idle, Options{})
 	eventually(t, "an error", func() bool { return c.Stats().Errors > 0 })
 	c.cancel()

@@ -455,18 +455,24 @@ type tunnel struct{ net.Conn }
 
 func (tunnel) SetDeadline(time.Time) error { return errors.New("tcpChan: deadline not supported") }
 
-func TestS01Tunnel(t *testing.T) {
-	config, election := connect(t, "DATABASE_URL").Config(), unique(t)
+// over returns a pool whose sockets are wrapped.
+func over(t *testing.T, wrap func(net.Conn) net.Conn) *pgxpool.Pool {
+	config := connect(t, "DATABASE_URL").Config()
 	dial := config.ConnConfig.DialFunc
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		socket, err := dial(ctx, network, address)
-		return tunnel{socket}, err
+		return wrap(socket), err
 	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
+	return pool
+}
+
+func TestS01Tunnel(t *testing.T) {
+	pool, election := over(t, func(socket net.Conn) net.Conn { return tunnel{socket} }), unique(t)
 	c := run(t, pool, election, idle, Options{Heartbeat: ttl})
 	c.elected()
 	eventually(t, "two confirmations more", func() bool { return c.Stats().Confirmations > 2 || len(c.reasons) > 0 })
