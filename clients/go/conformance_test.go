@@ -326,7 +326,7 @@ func (w *world) arrive(words []string) {
 	case "late":
 		w.step(func() { w.m.onAnswer(w.givenUp.serial, read(w.givenUp.what, words[2:]), nil) })
 	case "fails":
-		err := &pgconn.PgError{Code: words[1], Hint: strings.Join(words[2:], " ")}
+		err := &pgconn.PgError{Code: words[1], Hint: strings.TrimPrefix(strings.Join(words[2:], " "), "hint: ")}
 		w.step(func() { w.m.onAnswer(asked.serial, answer{}, err) })
 	case "broken":
 		w.step(func() { w.m.onBroken(errors.New("EOF")) })
