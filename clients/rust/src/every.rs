@@ -2,8 +2,9 @@
 
 use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::options::literal;
-use crate::run::{caught, within, BoxFuture, Query, Server};
+use crate::run::{caught, within, Query, Server};
 use crate::term::Term;
+use futures_util::future::BoxFuture;
 use std::iter::successors;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,7 +1,7 @@
 //! The leader, as others see it.
 
-use crate::elector::{Action, Machine, Way};
 use crate::error::Result;
+use crate::machine::{Action, Machine, Way};
 use crate::options::{quote, Options};
 use crate::run::{drive, within, Handle, Row, Server};
 use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver};

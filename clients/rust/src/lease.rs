@@ -1,6 +1,6 @@
 //! Leading by a lease, where each statement may use another connection.
 
-use crate::elector::{Statement, Way};
+use crate::machine::{Statement, Way};
 use crate::options::{interval, quote, Options};
 use crate::term::Term;
 

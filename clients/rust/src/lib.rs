@@ -13,6 +13,7 @@ mod elector;
 mod every;
 mod follow;
 mod lease;
+mod machine;
 mod options;
 mod run;
 mod session;
@@ -25,12 +26,12 @@ mod tokio_postgres;
 #[cfg(test)]
 mod tests;
 
-pub use elector::{Counters, Health, Reason, State};
 pub use error::{BoxError, Error, ErrorKind};
 pub use every::{every, Schedule};
 pub use follow::{follow, leader, Leader};
+pub use futures_util::future::BoxFuture;
 pub use options::Options;
-pub use run::{BoxFuture, Elector, Handle, Query, Server, Transaction};
+pub use run::{Counters, Elector, Handle, Health, Query, Reason, Server, State, Transaction};
 pub use term::Term;
 #[cfg(feature = "tokio-postgres")]
 pub use tokio_postgres::{Connection, Connector};

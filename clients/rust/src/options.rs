@@ -1,7 +1,7 @@
 //! The options of an elector, checked as the server would check them.
 
-use crate::elector::Reason;
 use crate::error::{Error, ErrorKind, Result};
+use crate::run::Reason;
 use crate::term::Term;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU16, Ordering};

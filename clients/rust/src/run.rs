@@ -1,14 +1,13 @@
 //! What drives the state machine: a queue of what has happened, a timer, and a connection.
 
-use crate::elector::{Action, Counters, Event, Health, Machine, State, Statement, Way};
 use crate::error::{BoxError, Error, ErrorKind, Result};
+use crate::machine::{Action, Event, Machine, Statement, Way};
 use crate::options::{quote, random, Options};
 use crate::term::Term;
 use crate::{lease, session};
-use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, FutureExt};
 use std::future::{pending, poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
@@ -17,9 +16,6 @@ use tokio::sync::oneshot;
 use tokio::task::{yield_now, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
-
-/// A boxed future, as a task of [`every`](crate::every()) returns it.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The columns of a row, as text.
 pub type Row = Vec<Option<String>>;
@@ -124,6 +120,60 @@ pub(crate) fn settings(election: &str) -> String {
          OR name = 'application_name' AND setting = '' \
          OR name = 'client_connection_check_interval' AND setting = '0'"
     )
+}
+
+words! {
+    /// What an elector does.
+    State {
+        /// It does not run yet, or not any more.
+        Stopped "stopped",
+        /// It campaigns.
+        Waiting "waiting",
+        /// Its job may go on.
+        Leading "leading",
+        /// Its job was told to stop, or leadership is being resigned.
+        Stopping "stopping",
+        /// It waits until it campaigns again.
+        Paused "paused"
+    }
+
+    /// Whether an elector is well. Waiting and leading are healthy.
+    Health {
+        /// It waits for its election.
+        Waiting "waiting",
+        /// It leads.
+        Leading "leading",
+        /// The last attempt has failed, or the job of a lost term has not stopped.
+        InDoubt "in doubt",
+        /// It does not run.
+        Stopped "stopped"
+    }
+
+    /// Why a term has ended.
+    Reason {
+        /// The elector was stopped.
+        Resigned "resigned",
+        /// The job has returned.
+        JobReturned "job returned",
+        /// The job has failed.
+        JobFailed "job failed",
+        /// The server has said that this elector does not lead, or the connection has ended.
+        Lost "lost",
+        /// The server has not confirmed leadership in time, or the job has not called heartbeat.
+        InDoubt "in doubt"
+    }
+}
+
+/// What an elector has counted.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// The terms that have begun.
+    pub terms: u64,
+    /// The confirmations of leadership.
+    pub confirmations: u64,
+    /// The errors that were reported.
+    pub errors: u64,
 }
 
 /// A handle of an [`Elector`]. Clones are handles of the same elector.

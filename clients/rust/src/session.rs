@@ -1,6 +1,6 @@
 //! Leading in session scope, with a connection that is opened for each campaign.
 
-use crate::elector::{Statement, Way};
+use crate::machine::{Statement, Way};
 use crate::options::{interval, quote, Options};
 use crate::term::Term;
 

@@ -1,7 +1,7 @@
 //! What a job is given.
 
-use crate::elector::{Event, Machine};
 use crate::error::{Error, ErrorKind, Result};
+use crate::machine::{Event, Machine};
 use crate::options::{literal, quote};
 use crate::run::{Query, Row, Transaction};
 use std::sync::{Arc, Mutex, MutexGuard};

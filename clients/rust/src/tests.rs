@@ -1,8 +1,8 @@
 //! The cases of clients/conformance on the state machine, and T1 to T5 of clients/README.md.
 
-use crate::elector::{Action, Event, Machine, Statement};
 use crate::error::{Error, ErrorKind};
 use crate::every::{every, Schedule};
+use crate::machine::{Action, Event, Machine, Statement};
 use crate::run::{Begun, Link, Query, Row, Server};
 use crate::term::Term;
 use crate::{follow, leader, lease, run, session, BoxError, Elector, Handle, Options, State};
