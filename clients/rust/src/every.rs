@@ -55,9 +55,10 @@ impl<F: Fn(SystemTime) -> Option<SystemTime> + Send + Sync + 'static> Schedule f
 
 /// Make a job of a task that is to be done once for each due time.
 ///
-/// The task gets a connection on which the transaction of `le_once` has begun: a
-/// `sqlx::PgConnection`, or a [`Connection`](crate::Connection). It must neither begin nor end a
-/// transaction. A task that fails is rolled back, is reported, and is tried again a second later.
+/// The task gets a connection on which the transaction of `le_once` has begun: the
+/// [`Server::Link`], which is a `sqlx::PgConnection`, or a `Connection` for tokio-postgres. It must
+/// neither begin nor end a transaction. A task that fails is rolled back, is reported, and is tried
+/// again a second later.
 ///
 /// # Errors
 ///

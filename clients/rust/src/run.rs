@@ -45,7 +45,7 @@ pub trait Link: Query + 'static {
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// How to reach the server: a `sqlx::PgPool`, or a [`Connector`](crate::Connector). It is not for
+/// How to reach the server: a `sqlx::PgPool`, or a `Connector` for tokio-postgres. It is not for
 /// other crates to implement.
 pub trait Server: Send + Sync + 'static {
     /// A connection of its own, as a task of [`every`](crate::every()) gets it.
