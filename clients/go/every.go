@@ -121,6 +121,9 @@ func dueTime(schedule Schedule, last, now time.Time) (due, next time.Time, err e
 // whichever leader. Of due times that were missed, the last one only is done.
 //
 // The job calls [Term.Heartbeat] each second, but not during the task.
+//
+// Every returns an error if an argument is nil, or an [Interval] is below a
+// second.
 func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context, tx pgx.Tx, due time.Time) error) (Job, error) {
 	if pool == nil || task == nil {
 		return Due(nil, nil)
@@ -147,7 +150,8 @@ func Every(pool *pgxpool.Pool, schedule Schedule, task func(ctx context.Context,
 }
 
 // Due makes a [Job], as [Every] does, of a task that begins a transaction by
-// itself, and does there what is to be done if [Term.Once] returns true.
+// itself, and does there what is to be done if [Term.Once] returns true. It
+// returns the errors of Every.
 func Due(schedule Schedule, task func(ctx context.Context, term *Term, due time.Time) error) (Job, error) {
 	if i, ok := schedule.(Interval); schedule == nil || task == nil || ok && time.Duration(i) < time.Second {
 		return nil, errors.New("leaderelection: a pool, a task and a schedule must not be nil, and an interval must be at least a second")

@@ -65,8 +65,9 @@ func LeaderOf(ctx context.Context, pool *pgxpool.Pool, election string, options 
 // Follow yields the present leader of the election, or nil if there is none,
 // and then each change of the leader or its value, until ctx is cancelled. It
 // yields each error, and goes on after a pause, except for a [PermanentError],
-// after which it ends. It keeps a connection of its own while it runs. Of the
-// options, which may be nil, the schema counts.
+// or if an argument is wrong, after which it ends. It keeps a connection of its
+// own while it runs, and when the loop ends, it waits until that is closed, for
+// a second at most. Of the options, which may be nil, the schema counts.
 func Follow(ctx context.Context, pool *pgxpool.Pool, election string, options *Options) iter.Seq2[*Leader, error] {
 	return func(yield func(*Leader, error) bool) {
 		o, err := options.filled(pool, election)

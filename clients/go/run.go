@@ -154,8 +154,8 @@ type Elector struct {
 	reports chain
 }
 
-// New returns an elector that campaigns in the named election. The options may
-// be nil.
+// New returns an elector that campaigns in the named election, or an error if
+// an argument or an option is wrong. It does not connect. The options may be nil.
 //
 // In session scope, the elector opens a connection for each campaign, beside
 // the pool and with its configuration. By a lease, each statement takes a
@@ -180,7 +180,8 @@ func New(pool *pgxpool.Pool, election string, options *Options) (*Elector, error
 // passed. It can be called once.
 //
 // Errors are reported to Options.OnError and do not end Run, except for a
-// [PermanentError], which it returns.
+// [PermanentError], which it returns. It returns an error at once if job is nil,
+// or if Run or TryRun was called before.
 func (e *Elector) Run(ctx context.Context, job Job) error {
 	_, err := e.run(ctx, job, false, e.m.campaign)
 	return err
@@ -194,7 +195,8 @@ func (e *Elector) Run(ctx context.Context, job Job) error {
 // of the job; [ErrLost] or [ErrInDoubt], if leadership was lost before the job
 // had ended; that of the last attempt, if that has failed; a [PermanentError];
 // or that of ctx, if it has ended the campaign, or the job, which has returned
-// an error then. Other errors are reported to Options.OnError.
+// an error then. Other errors are reported to Options.OnError. It returns an
+// error at once if job is nil, or if Run or TryRun was called before.
 func (e *Elector) TryRun(ctx context.Context, wait time.Duration, job Job) (ran bool, err error) {
 	ran, err = e.run(ctx, job, true, func() { e.m.onTry(wait) })
 	if own, ok := err.(caughtError); ok { // the job's

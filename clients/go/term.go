@@ -114,7 +114,8 @@ func (t *Term) Guard(ctx context.Context, tx Tx) error {
 // transaction, because it has not been done by any other. It also guards the
 // transaction, and returns the errors of [Term.Guard]; besides, the server's with
 // the code 22008 if the time is more than an hour ahead, and 40001 if another
-// transaction has recorded a job since the snapshot of this one was taken.
+// transaction has recorded a job since the snapshot of this one was taken. It
+// waits for another open transaction of the term that has recorded a job.
 func (t *Term) Once(ctx context.Context, tx Tx, due time.Time) (first bool, err error) {
 	err = t.in(ctx, tx, query{`SELECT le_once($1::text, $2::timestamptz, $3::bigint)`, []any{t.election, due.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano), t.token}, []any{&first}})
 	return first, err
@@ -140,7 +141,8 @@ func (t *Term) in(ctx context.Context, tx Tx, q query) error {
 }
 
 // Proclaim publishes a value until the term ends: at once, also in a
-// transaction that is rolled back. It returns [ErrLost] if the term is over.
+// transaction that is rolled back. It returns [ErrLost] if the term is over, and
+// the server's error, with the code 22001, if the value exceeds 8192 bytes.
 func (t *Term) Proclaim(ctx context.Context, on Querier, value string) error {
 	var leads bool
 	err := query{`SELECT le_proclaim($1::text, $2::text, $3::bigint)`, []any{t.election, value, t.token}, []any{&leads}}.ask(ctx, t.elector.opt, on)
