@@ -41,7 +41,9 @@ pub(crate) fn sql(options: &Options, version: Option<&str>) -> String {
 ///
 /// # Errors
 ///
-/// Fails if an option is wrong, the server cannot be asked, or does not answer within 5 s.
+/// Fails with [`ErrorKind::Argument`](crate::ErrorKind::Argument) if an option is wrong, with
+/// [`Timeout`](crate::ErrorKind::Timeout) if there is no answer within 5 s, and else with the error
+/// of the connection or the server. That the extension is missing is an error of the server.
 ///
 /// # Panics
 ///
@@ -57,7 +59,7 @@ pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<L
 ///
 /// # Errors
 ///
-/// Fails if an option is wrong.
+/// Fails with [`ErrorKind::Argument`](crate::ErrorKind::Argument) if an option is wrong.
 ///
 /// # Panics
 ///

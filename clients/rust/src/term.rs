@@ -116,11 +116,14 @@ impl Term {
     }
 
     /// Run `le_once` in the job's transaction. Return whether the job of that time is to be done
-    /// there: it was not done yet. This guards the transaction, too.
+    /// there: it was not done yet. This guards the transaction, too, and waits for another open
+    /// transaction of the term that has recorded a job.
     ///
     /// # Errors
     ///
-    /// Fails as [`Term::guard`] does.
+    /// Fails as [`Term::guard`] does, and with the server's error 22008 if the time is more than an
+    /// hour ahead, and 40001 if another transaction has recorded a job since the snapshot of this
+    /// one was taken.
     pub async fn once(&self, transaction: &mut impl Transaction, due: SystemTime) -> Result<bool> {
         ask_within(transaction, self.once_sql(due)).await.map(|row| row == [Some("t".into())])
     }
