@@ -45,7 +45,10 @@ export interface Term {
   readonly guard: (transaction: Transaction) => Promise<void>
   /**
    * Whether the job of a due time is to be done in this transaction, which records that, because it
-   * is not done yet. Guards the transaction, too, and fails as `guard` does.
+   * is not done yet. Guards the transaction, too, and fails as `guard` does; besides, with the `code`
+   * 22008 if the time is more than an hour ahead, and 40001 if another transaction has recorded a job
+   * since the snapshot of this one was taken. Waits for another open transaction of the term that has
+   * recorded a job.
    */
   readonly once: (transaction: Transaction, due: Time) => Promise<boolean>
   /** The whole statement of `guard`, without parameters, for a library that runs such. */
@@ -54,7 +57,8 @@ export interface Term {
   readonly onceSql: (due: Time) => string
   /**
    * Publishes a value until the term ends: at once, also in a transaction that is rolled back. Fails
-   * with a {@link LostError} if the term is over.
+   * with a {@link LostError} if the term is over, and with the server's error, whose `code` is 22001,
+   * if the value exceeds 8192 bytes.
    */
   readonly proclaim: (connection: Connection, value: string | null) => Promise<void>
 }
@@ -186,14 +190,23 @@ export interface FollowOptions {
   onError?: ((error: LeaderElectionError) => unknown) | undefined
 }
 
-/** The present leader, or null. */
+/**
+ * The present leader, or null. Waits for 5 s at most for a connection, and as long for the answer.
+ * Fails as the constructor of {@link Elector} does if an argument is wrong, with a
+ * {@link PermanentError}, or with another {@link LeaderElectionError}.
+ */
 export function leader(
   db: Database,
   election: string,
   options?: { schema?: string | undefined },
 ): Promise<Leader | null>
 
-/** The present leader, or null, and then each change. */
+/**
+ * The present leader, or null, and then each change. Connects when the first one is asked for. The
+ * iteration fails with a {@link PermanentError} only; other errors go to `onError`.
+ *
+ * @throws {TypeError} as the constructor of {@link Elector}.
+ */
 export function follow(
   db: Database,
   election: string,
