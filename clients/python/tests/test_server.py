@@ -356,6 +356,20 @@ def test_every_with_a_pool(election: str, db: Any) -> None:
     assert not program.errors
 
 
+@pytest.mark.parametrize("cursors", [psycopg.ClientCursor, psycopg.RawCursor])
+def test_every_with_cursors_of_the_user(cursors: Any, election: str) -> None:
+    due: list[datetime] = []
+    job = leader_election.every(
+        lambda: psycopg.connect(DIRECT, cursor_factory=cursors),
+        1,
+        lambda _, time: due.append(time),
+    )
+    program = Program("threads", election + " 100%s ä", job=job)
+    until(lambda: due or program.errors)
+    program.stop()
+    assert due and not program.errors
+
+
 @ways
 def test_s08_seats(options: Any, begin: Any, election: str) -> None:
     programs = [begin(seats=2, **options) for _ in range(3)]

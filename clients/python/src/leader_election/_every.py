@@ -11,7 +11,7 @@ from psycopg.rows import tuple_row
 
 from ._errors import LeaderElectionError
 from ._options import Connect, Length, seconds
-from ._term import AsyncTerm, Term, finished, settled
+from ._term import AsyncTerm, Term, finished, literal, settled
 
 #: An interval, or a function from the last due time to the next, or None.
 Schedule = Length | Callable[[datetime], datetime | None]
@@ -79,10 +79,10 @@ async def entered(context: Any) -> AsyncGenerator[Any, None]:
             yield stack.enter_context(context)
 
 
-async def ask(connection: Any, sql: str, *args: Any) -> Any:
+async def ask(connection: Any, sql: str) -> Any:
     """Ask a statement of one row on a connection of either flavour."""
     cursor = connection.cursor(row_factory=tuple_row)
-    await settled(cursor.execute(sql, *args))
+    await settled(cursor.execute(sql))
     return await settled(cursor.fetchone())
 
 
@@ -92,9 +92,9 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
     With threads, nothing has to be awaited, so that no event loop is needed.
     """
     pause, last = getattr(term, "wait", asyncio.sleep), None
-    le = term._machine.options.prefix.replace("%", "%%")
+    le, name = term._machine.options.prefix, literal(term.election)
     times = f"""SELECT extract(epoch FROM clock_timestamp()),
-        (SELECT extract(epoch FROM due) FROM {le}le_once_done WHERE name = %s::text)"""
+        (SELECT extract(epoch FROM due) FROM {le}le_once_done WHERE name = {name})"""
     while not term.cancelled:
         try:
             async with entered(await settled(connect())) as connection:
@@ -104,7 +104,7 @@ async def work(connect: Connect, schedule: Schedule, task: Task, term: Any) -> N
                 while not term.cancelled:
                     term.heartbeat()
                     async with entered(connection.transaction()):
-                        row = await ask(connection, times, (term.election,))
+                        row = await ask(connection, times)
                     now, done = (e and datetime.fromtimestamp(max(float(e), 0), UTC) for e in row)
                     last = last or done or now
                     time, then = due(schedule, last, now)
