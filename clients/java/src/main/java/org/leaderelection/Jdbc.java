@@ -108,25 +108,23 @@ final class Jdbc implements AutoCloseable {
   private Connection connect() throws SQLException {
     if (connection != null) return connection;
     Connection opened = dataSource.getConnection();
-    synchronized (this) {
-      if (!closed) connection = opened;
+    try {
+      opened.getMetaData(); // a proxy of Spring opens its connection now, and does not in cut
+    } finally {
+      synchronized (this) {
+        if (!closed) connection = opened;
+      }
+      if (connection == null) opened.close();
     }
-    if (connection == null) {
-      opened.close();
-      throw new SQLException("opened too late");
-    }
+    if (connection == null) throw new SQLException("opened too late");
     autoCommit = opened.getAutoCommit();
-    autoCommit(opened);
+    // ends the transaction that a pool's connection may be in: no lease would begin there
+    opened.setAutoCommit(false);
+    opened.rollback(); // which asks nothing if there is none
+    opened.setAutoCommit(true);
+    if (!opened.getAutoCommit()) throw new SQLException("autocommit cannot be turned on");
     if (keeper != null) opened.setNetworkTimeout(Runnable::run, 0);
     return opened;
-  }
-
-  /** Ends the transaction that a pool's connection may be in: no lease would begin there. */
-  private static void autoCommit(Connection connection) throws SQLException {
-    connection.setAutoCommit(false);
-    connection.rollback(); // which asks nothing if there is none
-    connection.setAutoCommit(true);
-    if (!connection.getAutoCommit()) throw new SQLException("autocommit cannot be turned on");
   }
 
   /** Gives a connection back as it was, unless it was cut. */

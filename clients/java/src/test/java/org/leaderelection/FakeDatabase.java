@@ -74,7 +74,8 @@ final class FakeDatabase {
                     asking.ask(sql);
                     yield fake(ResultSet.class, sql);
                   }
-                  case "getMetaData" -> fake(ResultSetMetaData.class, sql);
+                  case "getMetaData" ->
+                      type == ResultSet.class ? fake(ResultSetMetaData.class, sql) : null;
                   case "getColumnCount" -> 2;
                   case "getObject" -> answer(sql, (Integer) arguments[0]);
                   case "next" -> true;

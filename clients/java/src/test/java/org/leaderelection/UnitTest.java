@@ -45,6 +45,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.postgresql.PGConnection;
+import org.springframework.jdbc.datasource.TransactionAwareDataSourceProxy;
 import org.springframework.scheduling.support.CronExpression;
 
 @Timeout(300)
@@ -402,8 +403,12 @@ class UnitTest {
     assertNull(failure);
   }
 
-  @Test
-  void connectionThatOpensTooLateIsClosed() throws Exception {
+  /** A lazy connection is opened by the first call of a method, on any thread. */
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void connectionThatOpensTooLateIsClosed(boolean lazy) throws Exception {
+    DataSource source =
+        lazy ? new TransactionAwareDataSourceProxy(database.source()) : database.source();
     CountDownLatch late = new CountDownLatch(1);
     database.opening =
         () -> {
@@ -411,7 +416,10 @@ class UnitTest {
           return null;
         };
     Elector elector =
-        election.heartbeat(Duration.ofSeconds(1)).build().newElector(); // opens in 1/3 s
+        LeaderElection.builder(source, "e")
+            .heartbeat(Duration.ofSeconds(1)) // opens in 1/3 s
+            .build()
+            .newElector();
     Thread run = run(elector, UnitTest::sleep);
     until(() -> elector.errors() >= 2);
     elector.stop();
