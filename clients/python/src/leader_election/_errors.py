@@ -30,7 +30,9 @@ class LeaderElectionError(Exception):
         cause -- the exception that has caused it (default None)
         """
         super().__init__(message)
-        self.kind, self.sqlstate, self.hint = kind, sqlstate, hint
+        self.kind: Kind = kind  # else a checker may infer str
+        self.sqlstate = sqlstate
+        self.hint = hint
         if cause is not None:  # None would hide an exception that is being handled
             self.__cause__ = cause
 
@@ -74,6 +76,5 @@ def tried(error: BaseException | None) -> bool:
     """Return whether the job of ``try_run`` has run, or raise what it or the elector has raised."""
     kind = error.kind if isinstance(error, LeaderElectionError) else ""
     if error is not None and kind != "denied":
-        cause = error.__cause__ if kind == "job" else None
-        raise error if cause is None else cause
+        raise error.__cause__ if kind == "job" and error.__cause__ is not None else error
     return error is None

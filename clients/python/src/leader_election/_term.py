@@ -121,8 +121,7 @@ class BaseTerm:
 
     def is_leading(self) -> bool:
         """Return whether the job may go on. Looks at the clock, and sends nothing."""
-        now: float = self._machine.clock()
-        return not self.cancelled and now < self._valid_until()
+        return not self.cancelled and bool(self._machine.clock() < self._valid_until())
 
     def heartbeat(self) -> None:
         """Tell that the job has made progress. Sends nothing, and never fails."""
