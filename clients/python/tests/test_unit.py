@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import pickle
 import re
 import socket
 import subprocess
@@ -69,6 +70,14 @@ def test_public_names() -> None:
     names = "cancelled election guard guard_sql heartbeat is_leading once once_sql proclaim report"
     for term, more in (AsyncTerm(None, "e", 7), []), (Term(None, "e", 7), ["wait"]):
         assert [name for name in dir(term) if name[0] != "_"] == [*names.split(), "token", *more]
+
+
+def test_leader_can_get_more_attributes() -> None:
+    leader = leader_election.Leader(7, "one", None)
+    assert pickle.loads(pickle.dumps(leader)) == leader and leader in {leader}
+    assert not isinstance(leader, tuple)  # which a program could unpack
+    with pytest.raises(AttributeError):
+        leader.value = "two"  # type: ignore[misc]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

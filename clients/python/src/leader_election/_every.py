@@ -81,8 +81,7 @@ async def entered(context: Any) -> AsyncGenerator[Any, None]:
 
 async def ask(connection: Any, sql: str) -> Any:
     """Ask a statement of one row on a connection of either flavour."""
-    cursor = connection.cursor(row_factory=tuple_row)
-    await settled(cursor.execute(sql))
+    cursor = await settled(connection.cursor(row_factory=tuple_row).execute(sql))
     return await settled(cursor.fetchone())
 
 

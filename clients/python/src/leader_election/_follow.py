@@ -1,12 +1,14 @@
 """The state machine of a follower. It is pure, as that of an elector is."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from ._elector import Ask, Machine
 from ._options import Statement
 
 
-class Leader(NamedTuple):
+@dataclass(frozen=True)
+class Leader:
     """A leader, as the server knows it.
 
     token -- the fencing token of its term
@@ -27,9 +29,8 @@ class FollowMachine(Machine):
 
     def statement(self, kind: str, version: Any = None) -> Statement:
         """Return a statement and its parameters."""
-        terms = "version => $2::bigint, timeout => '30 s'"
-        o = self.options
-        return f"CALL {o.prefix}le_observe($1::text, {terms})", o.election, version
+        le, terms = self.options.prefix, "version => $2::bigint, timeout => '30 s'"
+        return f"CALL {le}le_observe($1::text, {terms})", self.options.election, version
 
     def _bid(self) -> None:
         self._send("observe", self._version, limit=self.limit + 30)
