@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+import operator
 import os
 import pickle
 import re
@@ -70,6 +72,23 @@ def test_public_names() -> None:
     names = "cancelled election guard guard_sql heartbeat is_leading once once_sql proclaim report"
     for term, more in (AsyncTerm(None, "e", 7), []), (Term(None, "e", 7), ["wait"]):
         assert [name for name in dir(term) if name[0] != "_"] == [*names.split(), "token", *more]
+
+
+ATTRIBUTES = {"Term": "election token", "LeaderElectionError": "kind sqlstate hint"}
+ATTRIBUTES |= {"AsyncTerm": "election token", "Leader": "token identity value"}
+
+
+@pytest.mark.parametrize("name", [*leader_election.__all__, "aio.AsyncFollower"])
+def test_public_names_are_documented(name: str) -> None:
+    public = operator.attrgetter(name)(leader_election)
+    assert not inspect.isfunction(public) or public.__doc__
+    for owner in public.__mro__ if inspect.isclass(public) else ():
+        if owner.__module__.startswith("leader_election"):
+            called = {"__iter__", "__aiter__"} & {*vars(owner)}
+            names = [*called, *(name for name in vars(owner) if name[0] != "_")]
+            assert not [name for name in names if not getattr(owner, name).__doc__]
+    for attribute in ATTRIBUTES.get(name, "").split():
+        assert re.search(rf"^ *.*\b{attribute}\b.* -- ", str(public.__doc__), re.M), attribute
 
 
 def test_leader_can_get_more_attributes() -> None:

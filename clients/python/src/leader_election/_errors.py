@@ -17,7 +17,13 @@ POOLED = (
 
 
 class LeaderElectionError(Exception):
-    """An error. Its kind is ``server`` if it has an SQLSTATE of the server's."""
+    """An error. Its kind is ``server`` if it has an SQLSTATE of the server's.
+
+    kind -- what kind of error it is, see ``Kind``
+    sqlstate, hint -- of the error that the server has reported, or ""
+
+    Its ``__cause__`` is the exception of the job or the driver, or None.
+    """
 
     def __init__(
         self, kind: Kind, message: str, sqlstate: str = "", hint: str = "", cause: Any = None

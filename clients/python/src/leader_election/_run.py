@@ -368,7 +368,10 @@ class Driven:
     _driver: Driver
 
     def stop(self) -> None:
-        """Let it end. Does not wait. May be called by any thread and signal handler."""
+        """Let it end. Does not wait. May be called by any thread and signal handler.
+
+        A second call, and one after the end, does nothing.
+        """
         self._driver.put("stop")
 
     @property

@@ -139,11 +139,14 @@ class BaseTerm:
     def guard(self, transaction: Transaction) -> None: ...
 
     def guard(self, transaction: Any) -> Any:
-        """Let a transaction commit only if the term still runs.
+        """Let a transaction commit only if the term still runs. Waits for the server's answer.
 
         The transaction is a connection or cursor of psycopg, psycopg2 or Django, a session or
         connection of SQLAlchemy, or a connection of pg8000 or asyncpg. Await the call if it is for
         asyncio.
+
+        Raises the driver's error, with the SQLSTATE LE001 if the term is over, and ``ValueError``
+        if the connection commits each statement by itself.
         """
         return self._ask(transaction, self.guard_sql(), lambda _: None)
 
@@ -156,7 +159,8 @@ class BaseTerm:
     def once(self, transaction: Any, due: datetime) -> Any:
         """Return whether the job of a due time is to be done in a transaction.
 
-        The transaction records that, and is guarded. It is one as for ``guard``.
+        The transaction records that, and is guarded. It is one as for ``guard``, and the errors and
+        the wait are the same. Raises ``ValueError`` also if the due time has no time zone.
         """
         return self._ask(transaction, self.once_sql(due), first)
 
@@ -167,9 +171,12 @@ class BaseTerm:
     def proclaim(self, connection: Transaction, value: str | None) -> None: ...
 
     def proclaim(self, connection: Any, value: str | None) -> Any:
-        """Publish a value until the term ends. Raises ``LostError`` if the term is over.
+        """Publish a value until the term ends, or none by None. Waits for the server's answer.
 
-        The connection is one as for ``guard``.
+        The connection is one as for ``guard``, and may commit each statement by itself.
+
+        Raises ``LostError`` if the term is over, and the driver's error, such as for a value that
+        is too long.
         """
         text = "NULL" if value is None else literal(value)
         return self._ask(connection, self._sql("le_proclaim", f"{text}, {self.token}"), succeeded)
@@ -179,7 +186,10 @@ class BaseTerm:
         return self._sql("le_assert_leader", f"{self.token}")
 
     def once_sql(self, due: datetime) -> str:
-        """Return the statement of ``once``, which returns true or false."""
+        """Return the statement of ``once``, which returns true or false.
+
+        Raises ``ValueError`` if the due time has no time zone.
+        """
         if due.tzinfo is None:
             raise ValueError("a due time must have a time zone")
         return self._sql("le_once", f"to_timestamp({due.timestamp()!r}), {self.token}")
@@ -211,11 +221,19 @@ class BaseTerm:
 
 
 class AsyncTerm(BaseTerm):
-    """A term of leadership, whose job is a task."""
+    """A term of leadership, whose job is a task.
+
+    election -- the name of the election; of the seat if the elector campaigns for seats
+    token -- the fencing token, which grows from term to term
+    """
 
 
 class Term(BaseTerm):
-    """A term of leadership, whose job runs in a thread."""
+    """A term of leadership, whose job runs in a thread.
+
+    election -- the name of the election; of the seat if the elector campaigns for seats
+    token -- the fencing token, which grows from term to term
+    """
 
     def wait(self, length: Length | None = None) -> bool:
         """Sleep for a length of time, or without end, but not after the job is told to stop.

@@ -124,16 +124,21 @@ class Elector(BaseElector[Term]):
 
         What a signal handler raises, such as KeyboardInterrupt, is raised in the job: then this
         resigns, and raises it. If another one follows, it leaves at once. What the job raises is
-        reported, if it is an ``Exception``, and else raised. Can be called once.
-        Raises ``PermanentError``.
+        reported, if it is an ``Exception``, and else raised.
+
+        Raises ``PermanentError`` if something must be configured differently, ``TypeError`` if the
+        job is a coroutine or generator function, and ``RuntimeError`` if called again.
         """
         self._driver.run(job, "run")
 
     def try_run(self, job: Callable[[Term], object], wait: Length = 0) -> bool:
         """Run the job once, if elected within a time. Returns whether it ran.
 
+        Waits until elected, for that time, for the end of the job, and for the resignation.
+
         Raises what the job raises, ``LostError`` if leadership was lost before the job had ended,
-        and the last error if the last attempt failed. Can be called once, instead of ``run``.
+        and the last error if the last attempt failed. Can be called once, instead of ``run``, and
+        raises ``TypeError`` and ``RuntimeError`` as that does.
         """
         return self._driver.run(job, "try", seconds(wait))
 
@@ -144,6 +149,10 @@ class Follower(BaseFollower):
     _drives = ThreadDriver
 
     def __iter__(self) -> Iterator[Leader | None]:
+        """Return an iterator, which waits for each change.
+
+        It raises ``PermanentError``, and ``RuntimeError`` if it is the second one.
+        """
         told: queue.SimpleQueue[Any] = queue.SimpleQueue()
         driving = start(block, self._driver.drive(told.put, "run"))
         driving.add_done_callback(told.put)
@@ -155,7 +164,11 @@ class Follower(BaseFollower):
 
 
 def leader(connect: Connect, election: str, *, schema: str | None = None) -> Leader | None:
-    """Return the present leader, or None. Raises ``LeaderElectionError``."""
+    """Return the present leader, or None. Opens a connection for this, and closes it.
+
+    Raises ``LeaderElectionError``, at the latest after 5 s without an answer. It is a
+    ``PermanentError`` if something must be configured differently.
+    """
     driver = ThreadDriver(FollowMachine(Options(connect, election, schema=schema)))
     found: Leader | None = start(lambda: block(driver.now())).result()
     return found
