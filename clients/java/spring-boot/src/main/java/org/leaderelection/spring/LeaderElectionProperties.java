@@ -8,10 +8,11 @@ import org.springframework.boot.context.properties.ConfigurationProperties;
 /**
  * The options of each election: see {@link org.leaderelection.LeaderElection.Builder}.
  *
- * @param identity tells the candidates apart
- * @param schema the schema of the extension
- * @param ttl how long a lease lasts; none: session scope
- * @param stopTimeout how long methods may take to stop before that is reported
+ * @param identity Name that tells this candidate apart from all others. By default made of the host
+ *     name, the process ID and four digits.
+ * @param schema Schema of the extension, if that is not in the search_path.
+ * @param ttl Length of a lease. If it is not set, the application leads in session scope.
+ * @param stopTimeout Time that methods may take to stop before that is reported.
  */
 @ConfigurationProperties("leader-election")
 public record LeaderElectionProperties(

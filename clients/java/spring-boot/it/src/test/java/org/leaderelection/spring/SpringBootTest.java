@@ -9,7 +9,11 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.binder.MeterBinder;
+import java.io.IOException;
+import java.io.InputStream;
 import java.net.URI;
+import java.net.URL;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -21,6 +25,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
+import java.util.regex.Pattern;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -257,6 +262,21 @@ class SpringBootTest {
         .iterator()
         .next()
         .getValue();
+  }
+
+  @Test
+  void editorsKnowTheProperties() throws IOException {
+    String name = "META-INF/spring-configuration-metadata.json";
+    URL jar = LeaderElections.class.getProtectionDomain().getCodeSource().getLocation();
+    try (InputStream metadata = new URL("jar:" + jar + "!/" + name).openStream()) {
+      String text = new String(metadata.readAllBytes(), StandardCharsets.UTF_8);
+      for (String property : List.of("identity", "schema", "ttl", "stop-timeout")) {
+        assertTrue(text.contains("\"leader-election." + property + "\""), property);
+      }
+      assertTrue(text.contains("\"management.health.leader-election.enabled\""), text);
+      assertFalse(
+          Pattern.compile("\"description\": \"(The |An? |[a-z])").matcher(text).find(), text);
+    }
   }
 
   /** Returns what the health indicator says, whose type differs between versions. */
