@@ -81,8 +81,9 @@ public final class Elector extends Run {
   }
 
   /**
-   * Campaigns, and runs the job in each term, until {@link #stop}, {@link #close} or an interrupt
-   * of this thread. Then the job has stopped, and leadership is resigned.
+   * Campaigns, and runs the job in each term, until {@link #stop}, {@link #close() close} or an
+   * interrupt of this thread, whose interrupted status is set again at the return. Then the job has
+   * stopped, and leadership is resigned.
    *
    * @param job what the leader does
    * @throws PermanentException if something must be configured differently
@@ -94,8 +95,8 @@ public final class Elector extends Run {
   }
 
   /**
-   * Runs the job once, if this elector is elected within a time, and then resigns. Can be called
-   * once, instead of {@link #run}.
+   * Runs the job once, if this elector is elected within a time, and then resigns. Waits for all of
+   * this. Ends like {@link #run} before. Can be called once, instead of that.
    *
    * @param wait for how long it campaigns; {@link Duration#ZERO} for one attempt
    * @param job what the leader does

@@ -1,6 +1,9 @@
 package org.leaderelection;
 
-/** What kind of error a {@link LeaderElectionException} is. */
+/**
+ * What kind of error a {@link LeaderElectionException} is. Later versions can have more kinds, so a
+ * {@code switch} needs a {@code default}.
+ */
 public enum ErrorKind {
   /** The server has refused a statement: see {@link LeaderElectionException#sqlState}. */
   SERVER,

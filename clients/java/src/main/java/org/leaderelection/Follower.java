@@ -14,7 +14,8 @@ public final class Follower extends Run {
   }
 
   /**
-   * Follows the election until {@link #stop}, {@link #close} or an interrupt of this thread.
+   * Follows the election until {@link #stop}, {@link #close() close} or an interrupt of this
+   * thread, whose interrupted status is set again at the return.
    *
    * @throws PermanentException if something must be configured differently
    * @throws IllegalStateException if the follower has run before

@@ -78,7 +78,8 @@ public final class LeaderElection {
   /**
    * Makes a follower.
    *
-   * @param listener is told the present leader, or none, and then each change
+   * @param listener is told the present leader, or none, and then each change, on a thread of the
+   *     follower. What it throws is logged
    * @return the follower, which is to be run
    */
   public Follower follow(Consumer<? super Optional<Leader>> listener) {
@@ -246,9 +247,10 @@ public final class LeaderElection {
     }
 
     /**
-     * Is called when the elector is elected. The job starts after this has returned.
+     * Sets what is called when the elector is elected. The job starts after this has returned.
      *
-     * @param callback gets the term
+     * @param callback gets the term, on a thread of its own. What it throws is reported, with the
+     *     kind {@link ErrorKind#CALLBACK}
      * @return this
      */
     public Builder onElected(Consumer<? super Term> callback) {
@@ -257,9 +259,10 @@ public final class LeaderElection {
     }
 
     /**
-     * Is called after the job has stopped, and before leadership is resigned.
+     * Sets what is called after the job has stopped, and before leadership is resigned.
      *
-     * @param callback gets the term and the reason of its end
+     * @param callback gets the term and the reason of its end, on a thread of its own. What it
+     *     throws is reported, with the kind {@link ErrorKind#CALLBACK}
      * @return this
      */
     public Builder onOusted(BiConsumer<? super Term, ? super Elector.Reason> callback) {
@@ -268,9 +271,9 @@ public final class LeaderElection {
     }
 
     /**
-     * Is called with each error, in order, beside the elector.
+     * Sets what is called with each error, in order, beside the elector.
      *
-     * @param callback gets the error
+     * @param callback gets the error, on a thread of its own. What it throws is logged
      * @return this
      */
     public Builder onError(Consumer<? super LeaderElectionException> callback) {

@@ -7,7 +7,11 @@ import java.time.Instant;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 
-/** A term of leadership, as the job sees it. All methods can be called from any thread. */
+/**
+ * A term of leadership, as the job sees it. All methods can be called from any thread. Those with a
+ * connection wait for the server's answer, as a statement of the job on it does; the others wait
+ * for nothing.
+ */
 public final class Term {
   private final ElectorMachine machine;
   private final String election;
@@ -62,7 +66,8 @@ public final class Term {
    * Guards a transaction: it cannot commit when this term is over.
    *
    * @param transaction a connection of the job, with autocommit off
-   * @throws SQLException if the term is over, with the SQLSTATE {@code LE001}
+   * @throws SQLException if the term is over, with the SQLSTATE {@code LE001}, or the statement
+   *     fails
    * @throws IllegalStateException if autocommit is on
    */
   public void guard(Connection transaction) throws SQLException {
@@ -75,7 +80,8 @@ public final class Term {
    * @param transaction a connection of the job, with autocommit off
    * @param due the time, to the microsecond
    * @return whether the job is to be done; false if it was done before
-   * @throws SQLException if the term is over, with the SQLSTATE {@code LE001}
+   * @throws SQLException if the term is over, with the SQLSTATE {@code LE001}, or the statement
+   *     fails
    * @throws IllegalStateException if autocommit is on
    */
   public boolean once(Connection transaction, Instant due) throws SQLException {
@@ -119,7 +125,7 @@ public final class Term {
    * @param connection a connection of the job
    * @param value such as the address at which the leader is reached; null for none any more
    * @throws LostException if the term is over
-   * @throws SQLException if the server refuses the value
+   * @throws SQLException if the server refuses the value, or the statement fails
    */
   public void proclaim(Connection connection, @Nullable String value) throws SQLException {
     String sql = "SELECT le_proclaim(?::text, ?::text, ?::bigint)";
