@@ -72,6 +72,8 @@ def test_public_names() -> None:
     names = "cancelled election guard guard_sql heartbeat is_leading once once_sql proclaim report"
     for term, more in (AsyncTerm(None, "e", 7), []), (Term(None, "e", 7), ["wait"]):
         assert [name for name in dir(term) if name[0] != "_"] == [*names.split(), "token", *more]
+    error = {*dir(leader_election.LostError("over", "text"))} - {*dir(Exception())}
+    assert {name for name in error if name[0] != "_"} == {"kind", "sqlstate", "hint"}
 
 
 ATTRIBUTES = {"Term": "election token", "LeaderElectionError": "kind sqlstate hint"}

@@ -311,9 +311,9 @@ class Machine:
         returned, self._phase = self._phase, CALLS[self._phase]
         kind: Kind = "job" if returned == "job" else "callback"
         if error is not None and returned == "job" and self._once and not self._over:
-            self._result = LeaderElectionError.of(error, kind)
+            self._result = LeaderElectionError._of(error, kind)
         elif error is not None:
-            self._on_report(LeaderElectionError.of(error, kind))
+            self._on_report(LeaderElectionError._of(error, kind))
         if returned == "job":
             self._cancel("job returned" if error is None else "job failed")
         if self._phase == "job" and self._reason:

@@ -46,7 +46,7 @@ class LeaderElectionError(Exception):
         return type(self), (self.kind, str(self), self.sqlstate, self.hint)
 
     @classmethod
-    def of(cls, error: Any, kind: Kind = "broken") -> "LeaderElectionError":
+    def _of(cls, error: Any, kind: Kind = "broken") -> "LeaderElectionError":
         """Return an error that another one has caused."""
         if kind == "broken" and isinstance(error, LeaderElectionError):
             return error

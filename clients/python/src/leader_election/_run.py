@@ -81,7 +81,7 @@ def start(function: Callable[..., Any], *args: Any) -> "concurrent.futures.Futur
         except BaseException as error:
             # an event loop that waits would end by some, and not take or mistake others
             fit = isinstance(error, Exception) and not isinstance(error, UNFIT)
-            future.set_exception(error if fit else LeaderElectionError.of(error))
+            future.set_exception(error if fit else LeaderElectionError._of(error))
 
     threading.Thread(target=call, name="leader_election", daemon=True).start()
     return future
@@ -262,7 +262,7 @@ class Driver:
             self.put("answer", serial, *row)
             keep = True
         except BaseException as error:
-            self.put("failed", serial, LeaderElectionError.of(error))
+            self.put("failed", serial, LeaderElectionError._of(error))
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             keep = opens and link is not None and not link.asking
@@ -353,7 +353,7 @@ class Driver:
             _, *found = await self.once(*self.machine.statement("observe"))
         except Exception as error:
             kind: Kind = "timeout" if isinstance(error, TimeoutError) else "broken"
-            failed = LeaderElectionError.of(error, kind)
+            failed = LeaderElectionError._of(error, kind)
             raise await self._conclude(permanent(failed) or failed) or failed from error
         return Leader(*found) if found[0] is not None else None
 

@@ -130,7 +130,7 @@ class BaseTerm:
 
     def report(self, error: BaseException) -> None:
         """Report an error of a part of the job, which goes on. Its kind is ``task``."""
-        self._machine.driver.put("report", LeaderElectionError.of(error, "task"))
+        self._machine.driver.put("report", LeaderElectionError._of(error, "task"))
 
     @overload
     def guard(self, transaction: AsyncTransaction) -> Awaitable[None]: ...
