@@ -118,8 +118,9 @@ func (l *link) connect() (err error) {
 	config.OnNotification, config.OnNotice, config.Tracer, config.BuildContextWatcherHandler = nil, nil, nil, func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()} // so that unwatch leaves the connection open
 	}
-	if l.conn, err = pgx.ConnectConfig(context.WithValue(l.life, l, l), config); err == nil && hooks.AfterConnect != nil {
-		err = hooks.AfterConnect(l.life, l.conn)
+	ctx := context.WithValue(l.life, l, l)
+	if l.conn, err = pgx.ConnectConfig(ctx, config); err == nil && hooks.AfterConnect != nil {
+		err = hooks.AfterConnect(ctx, l.conn)
 	}
 	return err
 }

@@ -594,10 +594,16 @@ func TestS07TaskFailsWhenStopped(t *testing.T) {
 	}
 }
 
-// It does not matter as what the pool's connections send the types of Go.
+// It does not matter as what the pool's connections send the types of Go, and whether the hook
+// connects once more.
 func TestS10Types(t *testing.T) {
 	config := connect(t, "DATABASE_URL", "TimeZone", "Asia/Kathmandu").Config()
-	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		other, err := pgx.ConnectConfig(ctx, conn.Config())
+		if err != nil {
+			return err
+		}
+		_ = other.Close(ctx)
 		conn.TypeMap().RegisterDefaultPgType(time.Second, "int8")
 		conn.TypeMap().RegisterDefaultPgType(time.Time{}, "timestamp")
 		return nil
