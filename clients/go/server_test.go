@@ -840,6 +840,10 @@ func TestS12PermanentErrors(t *testing.T) {
 		}
 	}
 	want(pool, CauseExtension, `not installed in database "`+database+`": run CREATE EXTENSION leader_election`, Options{})
+	var permanent *PermanentError
+	if _, err := LeaderOf(context.Background(), pool, "e", nil); !errors.As(err, &permanent) || !strings.Contains(err.Error(), "not installed") {
+		t.Error(err)
+	}
 	install(t, pool, "L e")
 	for _, o := range []Options{{}, {TTL: ttl}} {
 		want(pool, CauseExtension, `in schema "L e": set the option Schema to it`, o)

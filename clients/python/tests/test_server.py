@@ -800,6 +800,8 @@ def test_s12_permanent_errors(
     if "ttl" not in options:
         with pytest.raises(PermanentError, match=text):
             next(iter(leader_election.follow(lambda: connect(places[place]), election, **options)))
+        with pytest.raises(PermanentError, match=text):
+            leader_election.leader(lambda: connect(places[place]), election, **options)
 
 
 @ways

@@ -143,11 +143,8 @@ impl Machine {
         self.tenure = Tenure::default();
         let judged = matches!(ask.statement, Statement::Bid(..)) && ask.begun;
         let replaced = judged && error.is("42501") && self.kept.take().is_some();
-        if let Some(kind) = error.permanent().filter(|_| judged && !self.stopping && !replaced) {
-            let error = if kind == ErrorKind::Pooler { Error::pooler() } else { error };
-            return self.end(Some(Error { kind, ..error }));
-        }
-        if self.now >= self.last_bid && !self.stopping {
+        let error = if judged && !self.stopping && !replaced { error.judged() } else { error };
+        if error.is_permanent() || self.now >= self.last_bid && !self.stopping {
             return self.end(Some(error));
         }
         let (named, not_yet) = (error.named_pause(), error.is("LE003"));

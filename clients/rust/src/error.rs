@@ -136,14 +136,16 @@ impl Error {
         self.sqlstate.as_deref() == Some(sqlstate)
     }
 
-    /// Return the kind of the permanent error that the error of a bid is.
-    pub(crate) fn permanent(&self) -> Option<ErrorKind> {
-        match self.sqlstate.as_deref()? {
-            "42883" | "42P01" | "3F000" => Some(ErrorKind::Extension),
-            "42501" => Some(ErrorKind::Privilege),
-            "LE005" => Some(ErrorKind::Pooler),
-            state => ["22", "42"].contains(&state.get(..2)?).then_some(ErrorKind::Argument),
-        }
+    /// Return the permanent error that the error of a bid is, or else that.
+    pub(crate) fn judged(self) -> Self {
+        let kind = match self.sqlstate.as_deref().unwrap_or_default() {
+            "42883" | "42P01" | "3F000" => ErrorKind::Extension,
+            "42501" => ErrorKind::Privilege,
+            "LE005" => return Error::pooler(),
+            state if state.starts_with("22") || state.starts_with("42") => ErrorKind::Argument,
+            _ => self.kind,
+        };
+        Error { kind, ..self }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::machine::{Action, Machine, Way};
 use crate::options::{quote, Options};
-use crate::run::{drive, within, Handle, Row, Server};
+use crate::run::{drive, explain, within, Handle, Row, Server};
 use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver};
 
 /// The leader of an election.
@@ -41,16 +41,18 @@ pub(crate) fn sql(options: &Options, version: Option<&str>) -> String {
 ///
 /// # Errors
 ///
-/// Fails with [`ErrorKind::Argument`](crate::ErrorKind::Argument) if an option is wrong, with
-/// [`Timeout`](crate::ErrorKind::Timeout) if there is no answer within 5 s, and else with the error
-/// of the connection or the server. That the extension is missing is an error of the server.
+/// Fails with a permanent error, as [`follow`] does, with [`Timeout`](crate::ErrorKind::Timeout) if
+/// there is no answer within 5 s, and else with the error of the connection or the server.
 ///
 /// # Panics
 ///
 /// The future panics outside of a tokio runtime with timers.
 pub async fn leader<S: Server>(server: &S, options: &Options) -> Result<Option<Leader>> {
     options.check()?;
-    Ok(Leader::of(&within(5.0, server.ask(&sql(options, None), &|| ())).await?))
+    match within(5.0, server.ask(&sql(options, None), &|| ())).await {
+        Ok(row) => Ok(Leader::of(&row)),
+        Err(error) => Err(explain(server, options, error.judged()).await),
+    }
 }
 
 /// Follow the leader of an election, in a task that is spawned for that, until what this returns is

@@ -452,7 +452,7 @@ pub(crate) async fn drive<S: Server>(
 }
 
 /// End the session that a pooler has left behind, or say where the extension is.
-async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Error {
+pub(crate) async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Error {
     let (le, (names, identity)) = (options.prefix(), options.names());
     let any = options.seats.map_or("", |_| "ANY");
     let expel = format!(
@@ -469,10 +469,8 @@ async fn explain<S: Server>(server: &S, options: &Options, error: Error) -> Erro
         let ended = ask(&expel).await.is_err_and(|failed| failed.sqlstate.is_some());
         tries = if ended { tries - 1 } else { 0 };
     }
-    if error.kind != ErrorKind::Extension {
-        return error;
-    }
-    let message = match ask(diagnose).await.as_deref() {
+    let found = if error.kind == ErrorKind::Extension { ask(diagnose).await } else { Ok(vec![]) };
+    let message = match found.as_deref() {
         Ok([None, Some(database)]) => format!(
             "leader_election is not installed in database \"{database}\": \
              run CREATE EXTENSION leader_election, or install the SQL edition"

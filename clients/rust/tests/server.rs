@@ -744,6 +744,8 @@ async fn s12<C: Connect>(connect: C) {
     let missing =
         format!("not installed in database \"{here}\": run CREATE EXTENSION leader_election");
     wants(&direct, Options::new("e"), ErrorKind::Extension, &missing).await;
+    let asked = leader(&connect.to(&direct), &Options::new("e")).await.unwrap_err();
+    assert!(asked.is_permanent() && asked.to_string().contains(&missing), "{asked:?}");
     let admin = admin(&direct).await;
     install(&admin, Some("\"L e\"")).await;
     let elsewhere = "in schema \"L e\": set the option schema";

@@ -152,9 +152,8 @@ final class Jdbc implements AutoCloseable {
   }
 
   /** Asks one statement on a connection of its own, for 5 s at most. */
-  static @Nullable Object[] once(DataSource dataSource, Way.Query query)
-      throws InterruptedException {
-    try (Jdbc link = new Jdbc(dataSource, "question", null)) {
+  static @Nullable Object[] once(Way way, Way.Query query) throws InterruptedException {
+    try (Jdbc link = new Jdbc(way.options.dataSource, "question", null)) {
       return await("answer", link.ask(query, () -> {}));
     }
   }

@@ -67,12 +67,18 @@ public final class LeaderElection {
    * Asks for the present leader.
    *
    * @return the leader, or none
+   * @throws PermanentException if something must be configured differently
    * @throws LeaderElectionException if there is no answer, at the latest after 5 s
    * @throws InterruptedException if this thread is interrupted while it waits
    */
   public Optional<Leader> leader() throws InterruptedException {
-    Way.Query query = Way.of(options).query("CALL le_observe(?::text)", options.election);
-    return Leader.of(Jdbc.once(options.dataSource, query));
+    Way way = Way.of(options);
+    try {
+      return Leader.of(Jdbc.once(way, way.query("CALL le_observe(?::text)", options.election)));
+    } catch (LeaderElectionException e) {
+      throw Run.explained(
+          way, Optional.<LeaderElectionException>ofNullable(PermanentException.of(e)).orElse(e));
+    }
   }
 
   /**

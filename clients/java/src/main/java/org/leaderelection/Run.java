@@ -66,7 +66,7 @@ abstract class Run extends World implements AutoCloseable {
         }
       }
       stepToEnd();
-      explain();
+      if (result != null) result = explained(way, result);
       callbacks.invokeAll(List.of(Executors.callable(IDLE)), 1, TimeUnit.SECONDS);
     } catch (InterruptedException e) {
       interrupted = true;
@@ -181,32 +181,29 @@ abstract class Run extends World implements AutoCloseable {
   }
 
   /** Says in words what is wrong, and leaves nothing behind. */
-  private void explain() throws InterruptedException {
-    ErrorKind kind = result instanceof PermanentException ? result.kind() : ErrorKind.OVER;
+  static LeaderElectionException explained(Way way, LeaderElectionException error)
+      throws InterruptedException {
+    if (error.kind() == ErrorKind.POOLER) {
+      String names = way.options.seats == null ? way.names : "ANY (" + way.names + ")";
+      expel(way, way.query(EXPEL + names, way.identity, way.options.election), 9);
+    }
+    if (error.kind() != ErrorKind.EXTENSION) return error;
     try {
-      if (kind == ErrorKind.EXTENSION) {
-        @Nullable Object[] row = Jdbc.once(way.options.dataSource, new Way.Query(DIAGNOSE));
-        if (row[0] != null && row[0].equals(way.options.schema)) return;
-        String message = row[0] == null ? MISSING.formatted(row[1]) : ELSEWHERE.formatted(row[0]);
-        result = new PermanentException(kind, message, result);
-      } else if (kind == ErrorKind.POOLER) {
-        String names = way.options.seats == null ? way.names : "ANY (" + way.names + ")";
-        expel(way.query(EXPEL + names, way.identity, way.options.election));
-      }
+      @Nullable Object[] row = Jdbc.once(way, new Way.Query(DIAGNOSE));
+      if (row[0] != null && row[0].equals(way.options.schema)) return error;
+      String message = row[0] == null ? MISSING.formatted(row[1]) : ELSEWHERE.formatted(row[0]);
+      return new PermanentException(ErrorKind.EXTENSION, message, error);
     } catch (LeaderElectionException e) {
-      // what is known without it remains
+      return error; // what is known without it remains
     }
   }
 
-  private void expel(Way.Query query) throws InterruptedException {
-    for (int tries = 0; tries < 10; tries++) {
-      try {
-        Jdbc.once(way.options.dataSource, query);
-        return;
-      } catch (LeaderElectionException e) {
-        // it can run in the session that it ends, or in one that another elector ends
-        if (e.kind() == ErrorKind.TIMEOUT) throw e;
-      }
+  private static void expel(Way way, Way.Query query, int more) throws InterruptedException {
+    try {
+      Jdbc.once(way, query);
+    } catch (LeaderElectionException e) {
+      // it can run in the session that it ends, or in one that another elector ends
+      if (more > 0 && e.kind() != ErrorKind.TIMEOUT) expel(way, query, more - 1);
     }
   }
 }

@@ -607,6 +607,8 @@ class ServerIT {
         "leader_election is not installed in database \"%s\": "
             + "run CREATE EXTENSION leader_election, or install the SQL edition";
     assertEquals(hint.formatted(database), missing);
+    LeaderElection asked = LeaderElection.builder(other, name).build();
+    assertEquals(missing, assertThrows(PermanentException.class, asked::leader).getMessage());
     install(other, "\"L e\"");
     String elsewhere = new Copy(other, LEASE).failure(ErrorKind.EXTENSION).getMessage();
     assertTrue(elsewhere.startsWith("leader_election is in schema \"L e\": set the option schema"));

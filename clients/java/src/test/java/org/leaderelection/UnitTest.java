@@ -452,7 +452,7 @@ class UnitTest {
 
   @Test
   void connectionOfAPoolIsGivenBackAsItWas() throws Exception {
-    Jdbc.once(database.source(), new Way.Query("SELECT 1"));
+    Jdbc.once(Way.of(LeaderElection.builder(database.source(), "e")), new Way.Query("SELECT 1"));
     assertFalse(database.autoCommit);
     assertEquals(1, database.closed.get());
   }
