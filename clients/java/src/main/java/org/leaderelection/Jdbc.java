@@ -110,10 +110,10 @@ final class Jdbc implements AutoCloseable {
     Connection opened = dataSource.getConnection();
     try {
       opened.getMetaData(); // a proxy of Spring opens its connection now, and does not in cut
-    } finally {
       synchronized (this) {
         if (!closed) connection = opened;
       }
+    } finally {
       if (connection == null) opened.close();
     }
     if (connection == null) throw new SQLException("opened too late");

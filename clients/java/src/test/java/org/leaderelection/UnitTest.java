@@ -429,6 +429,21 @@ class UnitTest {
     until(() -> database.closed.get() >= database.opened.get());
   }
 
+  @Test
+  void lazyConnectionThatCannotOpenIsTriedOnce() throws Exception {
+    database.opening =
+        () -> {
+          throw new SQLException(null, "53300");
+        };
+    DataSource lazy = new TransactionAwareDataSourceProxy(database.source());
+    Elector elector = LeaderElection.of(lazy, "e").newElector();
+    Thread run = run(elector, UnitTest::sleep);
+    until(() -> elector.errors() >= 2);
+    elector.stop();
+    ends(run);
+    assertTrue(database.opened.get() <= elector.errors() + 1, database.opened::toString);
+  }
+
   private static void awaitIgnoringInterrupts(CountDownLatch late) {
     try {
       late.await();
