@@ -96,7 +96,8 @@ public final class Elector extends Run {
 
   /**
    * Runs the job once, if this elector is elected within a time, and then resigns. Waits for all of
-   * this. Ends like {@link #run} before. Can be called once, instead of that.
+   * this, unless {@link #stop}, {@link #close() close} or an interrupt of this thread ends it, as
+   * they end {@link #run}. Can be called once, instead of {@code run}.
    *
    * @param wait for how long it campaigns; {@link Duration#ZERO} for one attempt
    * @param job what the leader does
