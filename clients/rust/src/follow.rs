@@ -41,8 +41,9 @@ pub(crate) fn sql(options: &Options, version: Option<&str>) -> String {
 ///
 /// # Errors
 ///
-/// Fails with a permanent error, as [`follow`] does, with [`Timeout`](crate::ErrorKind::Timeout) if
-/// there is no answer within 5 s, and else with the error of the connection or the server.
+/// Fails with a permanent error if an option is wrong, the extension is missing, or the role may
+/// not ask, with [`Timeout`](crate::ErrorKind::Timeout) if there is no answer within 5 s, and else
+/// with the error of the connection or the server.
 ///
 /// # Panics
 ///

@@ -70,6 +70,7 @@ pub(crate) struct Ask {
     pub begun: bool,
 }
 
+/// Up to Confirming, a statement that fails ends the attempt.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 pub(crate) enum Phase {
     Campaign,
