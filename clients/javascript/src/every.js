@@ -1,9 +1,9 @@
 // Jobs of a point in time: the due times, which are pure, and the job around them.
+import { clearInterval, setInterval } from 'node:timers' // not those that a test replaces
 import { setTimeout as sleep } from 'node:timers/promises'
-import { LostError } from './errors.js'
+import { failedBy } from './errors.js'
 import { between, callback, checked, done, must } from './options.js'
 import { LIMIT, Source, types } from './pg.js'
-import { onAbort } from './run.js'
 import { ask, internals, isAbort } from './term.js'
 
 /** @import { Database, Job, Schedule, Task } from '../index.js' */
@@ -97,7 +97,7 @@ export function every(db, schedule, task, options = {}) {
 
   return async (term) => {
     const { signal, election } = term
-    const { prefix, report } = term[internals]
+    const { prefix, tenure, post } = term[internals]
     const times = `SELECT extract(epoch FROM clock_timestamp()),
                         (SELECT extract(epoch FROM due) FROM ${prefix}le_once_done WHERE name = $1::text)`
     const source = new Source(db, `leader_election: ${election}`)
@@ -108,8 +108,8 @@ export function every(db, schedule, task, options = {}) {
       connection?.close() // and so rolls back
       connection = undefined
     }
-    const isInVain = () => signal.reason instanceof LostError
-    const forget = onAbort(signal, () => isInVain() && close())
+    // the signal cannot tell it after a stop, and the task can wait for a server that is silent
+    const watch = setInterval(() => tenure.over && close(), 100)
 
     try {
       while (!signal.aborted) {
@@ -135,12 +135,13 @@ export function every(db, schedule, task, options = {}) {
           last = next
         } catch (error) {
           close()
-          if (!isInVain() && !isAbort(signal, error)) report(error)
+          if (!tenure.over && !isAbort(signal, error))
+            post('report', failedBy('job', 'the task', error))
         }
         await sleep(1000, undefined, { signal }).catch(() => {})
       }
     } finally {
-      forget()
+      clearInterval(watch)
       connection?.release()
       source.close()
     }

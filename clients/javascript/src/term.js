@@ -1,4 +1,4 @@
-import { failedBy, LostError, safely } from './errors.js'
+import { LostError, safely } from './errors.js'
 import { literal, must } from './options.js'
 
 /** @import { OustedReason, Term } from '../index.js' */
@@ -104,7 +104,7 @@ export function makeTerm(tenure, prefix, post) {
       if ((await ask(connection, statement)) !== 'true')
         throw new LostError('over', 'the term is over')
     },
-    [internals]: { prefix, report: (cause) => post('report', failedBy('job', 'the task', cause)) },
+    [internals]: { prefix, tenure, post },
   })
   return { term, cancel: (reason) => controller.abort(reason) }
 }

@@ -376,6 +376,30 @@ test('S07 every: a task that stops when it is told to has not failed', direct, a
   }
 })
 
+for (const stopped of ['before', 'after']) {
+  test(
+    `S07 every: a network that falls silent ${stopped} a stop does not keep it`,
+    direct,
+    async () => {
+      const proxy = await Proxy.start(DIRECT)
+      let begun = false
+      const job = every(proxy.url, 1000, async (client) => {
+        begun = true
+        await client.query('SELECT pg_sleep(2)')
+      })
+      const one = start(proxy.url, name(), { ttl: TTL }, job)
+      await until('it works', () => begun)
+      if (stopped === 'after') one.elector.stop()
+      proxy.stall()
+      await sleep(500)
+      const end = await Promise.race([one.stop().then(() => 'stopped'), sleep(15_000, 'hangs')])
+      await proxy.close() // else what hangs would not end
+      assert.equal(end, 'stopped')
+      assert.deepEqual(one.ousted, ['resigned'])
+    },
+  )
+}
+
 for (const options of [{}, { ttl: TTL }]) {
   test(`S08 seats: of three, two lead: ${JSON.stringify(options)}`, direct, async () => {
     const election = name()
