@@ -86,7 +86,7 @@ class Connection {
   close() {
     this.onEnd = ignore
     safely(() => this.#giveBack(true)) // a listener of the pool can fail
-    safely(() => closeSoon(this.client)) // another driver has no such socket
+    safely(() => endSoon(this.client)) // another driver has no such socket
   }
 
   release() {
@@ -96,7 +96,7 @@ class Connection {
 }
 
 /** After what was written. A peer that is silent never closes its end. */
-const closeSoon = (client) => client.connection.stream.destroySoon()
+const endSoon = ({ connection: { stream } }) => (stream.destroySoon ?? stream.destroy).call(stream)
 
 /** Where connections come from: the program's pool, or one that is made here. */
 export class Source {
@@ -163,6 +163,6 @@ export class Source {
 
   close() {
     if (this.#clients.size > 0) this.#pool.end().catch(ignore)
-    this.#clients.forEach(closeSoon)
+    this.#clients.forEach(endSoon)
   }
 }

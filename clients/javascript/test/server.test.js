@@ -4,6 +4,7 @@ import { Cron } from 'croner'
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
+import { Socket } from 'node:net'
 import { after, afterEach, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
@@ -476,6 +477,15 @@ test('S10 a pool that is exhausted, and one that loses its connections', direct,
   const { terms } = one.elector
   await sleep(2500)
   assert.equal(one.elector.terms, terms, 'a lease depends on no connection')
+})
+
+test('S10 a stream of the program need not have destroySoon', direct, async () => {
+  const stream = () => Object.assign(new Socket(), { destroySoon: undefined }) // as that of ssh2
+  const db = { connectionString: DIRECT, stream }
+  const one = start(db, name())
+  await one.leads()
+  assert.equal((await leader(db, one.elector.election)).identity, one.elector.identity)
+  await one.stop()
 })
 
 test('S10 a pool whose connection is in a transaction gives no leadership', direct, async () => {
