@@ -367,8 +367,8 @@ def test_errors_while_no_thread_can_begin(tells: bool, monkeypatch: Any) -> None
     monkeypatch.setattr(threading.Thread, "start", limited)
     elector.run(print)
     timer.cancel()
-    wanted = "the error callback has failed" if tells else "election e: can't start new thread"
-    assert logged == [wanted]
+    wanted = "on_error failed; its error:" if tells else "election e:"
+    assert logged == [f"{wanted} can't start new thread"]
 
 
 def test_logger_that_fails_by_a_runtime_error(world: World, monkeypatch: Any) -> None:

@@ -161,7 +161,9 @@ def test_t3_clock_goes_on_during_a_suspension() -> None:
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-def test_t4_error_callback(flavour: str, begin: Any, hangs: bool, monkeypatch: Any) -> None:
+def test_t4_error_callback(
+    flavour: str, begin: Any, hangs: bool, monkeypatch: Any, caplog: Any
+) -> None:
     called, release = [], threading.Event()
 
     def on_error(error: Any) -> Any:
@@ -176,6 +178,7 @@ def test_t4_error_callback(flavour: str, begin: Any, hangs: bool, monkeypatch: A
     assert until(lambda: program.ended)[0][1] == "in doubt"
     program.stop()
     assert (len(called) == 1) == hangs and program.failure is None
+    assert (f"on_error failed; its error: {called[0]}" in caplog.text) != hangs
     release.set()
 
 

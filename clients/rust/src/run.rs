@@ -378,9 +378,9 @@ pub(crate) async fn drive<S: Server>(
     let on_error = options.on_error.clone();
     let reporter = tokio::spawn(async move {
         while let Some(error) = errors.recv().await {
-            let on_error = on_error.clone();
-            if let Err(error) = call(move || on_error(&error)).await {
-                tracing::error!("the callback for errors has failed: {error}");
+            let (on_error, told) = (on_error.clone(), error.clone());
+            if let Err(failed) = call(move || on_error(&error)).await {
+                tracing::error!("on_error failed: {failed}; its error: {told:#}");
             }
         }
     });

@@ -525,8 +525,38 @@ fn t4_error_callback_that_hangs() {
 
 #[tokio::test]
 async fn t4_error_callback_that_fails() {
+    let log = Log::default();
+    let _log = tracing::subscriber::set_default(log.clone());
     // elected has failed twice, and one term was lost
     assert!(two_terms(|_| panic!("it fails")).await >= 3);
+    let log = log.0.lock().unwrap();
+    assert!(
+        log.contains("on_error failed: panicked: it fails; its error: panicked: elected fails"),
+        "{log}"
+    );
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+        tracing::Id::from_u64(1)
+    }
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut log = self.0.lock().unwrap();
+        event.record(&mut |_: &tracing::field::Field, text: &dyn std::fmt::Debug| {
+            *log += &format!("{text:?}\n");
+        });
+    }
+    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+    fn enter(&self, _: &tracing::Id) {}
+    fn exit(&self, _: &tracing::Id) {}
 }
 
 #[tokio::test]

@@ -297,7 +297,7 @@ class Driver:
             async with self._telling:
                 await self.beside(on_error, error)
         except (Exception, GeneratorExit) as failed:
-            await self._log(logging.ERROR, "the error callback has failed", exc_info=failed)
+            await self._log(logging.ERROR, "on_error failed; its error: %s", error, exc_info=failed)
 
     async def _log(self, level: int, *what: Any, exc_info: Any = None) -> None:
         """Log in a thread, as a handler may block the loop otherwise."""

@@ -27,6 +27,6 @@ public final class Follower extends Run {
 
   @Override
   void told(Optional<Leader> leader) {
-    tell(() -> listener.accept(leader));
+    tell("the listener has failed", () -> listener.accept(leader));
   }
 }

@@ -153,7 +153,7 @@ abstract class Run extends World implements AutoCloseable {
   @Override
   final void error(LeaderElectionException error) {
     if (way.options.onError == null) log(Level.ERROR, error.getMessage(), error);
-    else tell(() -> way.options.onError.accept(error));
+    else tell("onError failed; its error: " + error, () -> way.options.onError.accept(error));
   }
 
   @Override
@@ -164,20 +164,20 @@ abstract class Run extends World implements AutoCloseable {
   }
 
   /** Calls a callback beside the state machine, in order. */
-  final void tell(Runnable callback) {
+  final void tell(String failure, Runnable callback) {
     callbacks.execute(
         () -> {
           try {
             callback.run();
           } catch (Throwable e) {
-            way.options.logger.log(Level.ERROR, "a callback has failed", e);
+            way.options.logger.log(Level.ERROR, failure, e);
           }
         });
   }
 
   final void log(Level level, String what, @Nullable Throwable error) {
     String message = "election " + way.options.election + ": " + what;
-    tell(() -> way.options.logger.log(level, message, error));
+    tell("the logger has failed", () -> way.options.logger.log(level, message, error));
   }
 
   /** Says in words what is wrong, and leaves nothing behind. */

@@ -28,9 +28,12 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Queue;
+import java.util.ResourceBundle;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
@@ -140,6 +143,8 @@ class UnitTest {
   @ValueSource(booleans = {false, true})
   void t4ErrorCallbackThatHangsOrFails(boolean fails) throws Exception {
     CountDownLatch end = new CountDownLatch(1);
+    Lines lines = new Lines();
+    election.logger(lines);
     election.onError(
         error -> {
           if (fails) throw new IllegalStateException("the callback's");
@@ -159,7 +164,41 @@ class UnitTest {
     ends(run(elector, job));
     assertEquals(Elector.State.STOPPED, elector.state());
     assertEquals(2, elector.errors());
+    assertEquals(
+        fails,
+        lines.toString().contains("onError failed; its error: " + LostException.class.getName()),
+        lines::toString);
     end.countDown();
+  }
+
+  /** A logger that keeps what it gets. */
+  private static final class Lines implements System.Logger {
+    private final Queue<String> lines = new ConcurrentLinkedQueue<>();
+
+    @Override
+    public String getName() {
+      return "lines";
+    }
+
+    @Override
+    public boolean isLoggable(Level level) {
+      return true;
+    }
+
+    @Override
+    public void log(Level level, ResourceBundle bundle, String message, Throwable thrown) {
+      lines.add(message);
+    }
+
+    @Override
+    public void log(Level level, ResourceBundle bundle, String format, Object... parameters) {
+      lines.add(format);
+    }
+
+    @Override
+    public String toString() {
+      return String.join("\n", lines);
+    }
   }
 
   /** Runs an elector on a thread of its own. */
