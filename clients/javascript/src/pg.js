@@ -95,8 +95,12 @@ class Connection {
   }
 }
 
-/** After what was written. A peer that is silent never closes its end. */
-const endSoon = ({ connection: { stream } }) => (stream.destroySoon ?? stream.destroy).call(stream)
+/**
+ * After what was written: a peer that is silent never closes its end. With a pipeline, `end` does not
+ * destroy a socket that waits for such a peer to take the rest of a statement.
+ */
+const endSoon = ({ pipeline, connection: { stream } }) =>
+  ((!pipeline && stream.destroySoon) || stream.destroy).call(stream)
 
 /** Where connections come from: the program's pool, or one that is made here. */
 export class Source {

@@ -401,6 +401,26 @@ for (const stopped of ['before', 'after']) {
   )
 }
 
+test(
+  'S07 every: what a silent network does not take is given up, with a pipeline, too',
+  direct,
+  async () => {
+    const proxy = await Proxy.start(DIRECT)
+    const db = { connectionString: proxy.url, pipeline: true }
+    let begun = false
+    const job = every(db, 1000, async (client) => {
+      begun = true
+      proxy.stall()
+      await client.query('SELECT length($1)', ['x'.repeat(50_000_000)]) // more than sockets hold
+    })
+    const one = start(proxy.url, name(), { ttl: TTL }, job)
+    await until('it works', () => begun)
+    const end = await Promise.race([one.stop().then(() => 'stopped'), sleep(15_000, 'hangs')])
+    await proxy.close() // else what hangs would not end
+    assert.equal(end, 'stopped')
+  },
+)
+
 for (const options of [{}, { ttl: TTL }]) {
   test(`S08 seats: of three, two lead: ${JSON.stringify(options)}`, direct, async () => {
     const election = name()
