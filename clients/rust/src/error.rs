@@ -136,7 +136,7 @@ impl Error {
         self.sqlstate.as_deref() == Some(sqlstate)
     }
 
-    /// Return the permanent error that the error of a bid is, or else that.
+    /// Return the error of a bid, or of `leader`, as the permanent one that it is, or else as it is.
     pub(crate) fn judged(self) -> Self {
         let kind = match self.sqlstate.as_deref().unwrap_or_default() {
             "42883" | "42P01" | "3F000" => ErrorKind::Extension,
